@@ -1,0 +1,130 @@
+"""The store contract.
+
+A store keeps leases. Each verb below is one atomic step in one round trip, and looks only at names, secrets and
+durations: the service above it cleans names, waits, retries and logs; guards count the time.
+
+To every store applies:
+
+- Exclusion. Of all that ask for a name at the same moment, one is granted. Nobody else is until the lease is released
+  or has expired.
+- Ownership is the ``owner``, a secret of one grant. It is compared in the same atomic step that changes the lease.
+  ``holder`` is a label for people.
+- Time is the store's own clock; durations in seconds cross this line, never dates. A lease is live until exactly its
+  end; an expired one is as good as absent, and is not revived.
+- Fences rise strictly with each grant of a name, over releases, expiries and pruning. The first one of a name is the
+  store's clock in microseconds, so that a store that forgot everything does not start again from 1.
+- ``None`` and ``False`` mean "somebody else has it". A store that fails raises `StoreUnavailable` with the driver's
+  error as its cause.
+- Names are compared code point by code point, and no character has a meaning.
+- A store object is shared by all threads of a process, connects at its first use, and survives a fork.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from django_locks import clock
+from django_locks.exceptions import StoreUnavailable
+from django_locks.values import LeaseInfo
+
+if TYPE_CHECKING:
+    from django.core.checks import CheckMessage
+
+#: How a hold can end, as far as the store is told.
+RELEASED, FAILED, BROKEN = "released", "failed", "broken"
+
+Claim = tuple[str, str, float]  #: name, owner, ttl
+
+
+class Watch:
+    """Waits until a name may be free. This one polls: it pauses 5 ms at first, and up to 250 ms later, with jitter."""
+
+    first_pause = 0.005
+    longest_pause = 0.25
+
+    def __init__(self) -> None:
+        self._pause = self.first_pause
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def wait(self, timeout: float) -> None:
+        """Return when it is worth asking the store again, after ``timeout`` seconds at the latest."""
+        pause = self._pause * random.uniform(0.75, 1.25)  # noqa: S311
+        self._pause = min(self._pause * 2, self.longest_pause)
+        clock.sleep(max(0.0, min(pause, timeout)))
+
+
+class BaseStore:
+    """What every store has. OPTIONS of the settings are the keyword-only parameters of a subclass' ``__init__``."""
+
+    #: Does a lease exclude nobody outside this process?
+    process_local = False
+
+    def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
+        self.alias = alias
+        self.location = location
+        #: What all names given to this store begin with (``"stg:"``), for keys of its own beside the leases.
+        self.key_prefix = key_prefix
+
+    def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
+        """Take the name for ``ttl`` seconds and return the fence, or ``None`` if somebody else has it.
+
+        A refusal writes nothing. Asked again by the same owner while it holds the lease (its reply was lost), answers
+        the same fence and counts the TTL anew.
+        """
+        raise NotImplementedError
+
+    def renew(self, leases: Sequence[Claim]) -> set[str]:
+        """Let each lease end ``ttl`` seconds from now, if it is live and its owner's; return the names that are.
+
+        All of them in one round trip. Of one name, give one lease at the most.
+        """
+        raise NotImplementedError
+
+    def release(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
+        """Free the name and return True, or False if it is not the owner's (any more), which changes nothing.
+
+        With ``hold_for`` the name stays taken for that many seconds, without an owner. ``outcome`` is for people.
+        """
+        raise NotImplementedError
+
+    def get(self, name: str) -> LeaseInfo | None:
+        """Return the live lease of the name, or ``None``."""
+        raise NotImplementedError
+
+    def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
+        """Yield all live leases whose name begins with ``prefix``, ordered by name where that is cheap."""
+        raise NotImplementedError
+
+    def watch(self, name: str) -> Watch:
+        """Return a context manager whose ``wait(timeout)`` returns when the name may be free."""
+        return Watch()
+
+    def prune(self, older_than: float) -> int:
+        """Forget names that have been free for longer than so many seconds, and return how many were forgotten.
+
+        Never one that is held or kept.
+        """
+        raise NotImplementedError
+
+    def check(self) -> list[CheckMessage]:
+        """Return messages for Django's system checks about this store's settings. Must not connect to anything."""
+        return []
+
+    def close(self) -> None:
+        """Give back all connections. The store can be used again afterwards."""
+
+    def unavailable(self, verb: str, name: str, error: BaseException | str) -> StoreUnavailable:
+        """Return the exception that says that the store could not do ``verb`` on ``name``: raise it from the cause."""
+        what = f"{verb} {name!r}" if name else verb
+        why = error if isinstance(error, str) else f"{type(error).__name__}: {error}".strip().rstrip(":")
+        return StoreUnavailable(f"The lock store {self.alias!r} could not {what}: {why}", name=name, alias=self.alias)

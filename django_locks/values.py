@@ -1,0 +1,133 @@
+"""What is known of a lease, and the cleaning of names and durations. No I/O."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import socket
+import threading
+import unicodedata
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+NAME_LENGTH = 200
+PREFIX_LENGTH = 50
+HOLDER_LENGTH = 200
+LONGEST = 10 * 365 * 24 * 3600  # seconds: ten years, far from the overflow of every store
+
+Seconds = int | float | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """A live lease as its store sees it. Datetimes are aware UTC by the store's clock, ``remaining`` is in seconds.
+
+    ``owner`` is the holder's secret (empty while the name is only kept taken, by ``at_least``): it is left out of the
+    ``repr``, and must stay out of logs and pages.
+    """
+
+    name: str
+    owner: str = field(repr=False)
+    holder: str
+    fence: int
+    acquired_at: datetime
+    expires_at: datetime
+    remaining: float
+
+
+def clean_name(name: object) -> str:
+    """Return the name as it is stored: NFC text.
+
+    Raises TypeError for anything but text; ValueError for a name that is empty, longer than 200 characters, has white
+    space at an end, control characters or a lone surrogate. The rule is the same for every store.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"A lock's name must be text, not {type(name).__name__}: {name!r}.")
+    text = str.__str__(name)
+    if not (text.isascii() and text.isprintable()):
+        text = _clean_unicode(text)
+    if not text:
+        raise ValueError("A lock's name must not be empty.")
+    if len(text) > NAME_LENGTH:
+        raise ValueError(f"A lock's name may have {NAME_LENGTH} characters, this one has {len(text)}: {text[:40]!r}…")
+    if text[0].isspace() or text[-1].isspace():
+        raise ValueError(f"A lock's name must not begin or end with white space: {text!r}.")
+    return text
+
+
+def _clean_unicode(text: str) -> str:
+    for character in text:
+        category = unicodedata.category(character)
+        if category == "Cc":
+            raise ValueError(f"A lock's name must not contain control characters: {text[:NAME_LENGTH]!r}.")
+        if category == "Cs":
+            raise ValueError(
+                f"A lock's name must not contain lone surrogates, which no store can keep: {text[:NAME_LENGTH]!r}."
+            )
+    return unicodedata.normalize("NFC", text)
+
+
+def clean_duration(value: object, what: str) -> float:
+    """Return a duration in seconds, more than zero and at most ten years.
+
+    Raises TypeError for anything but int, float or timedelta (bool and text too), ValueError for a value out of range,
+    NaN or infinity. ``what`` names the duration in the message.
+    """
+    seconds = _seconds(value, what)
+    if not 0 < seconds <= LONGEST:
+        raise ValueError(f"{what} must be more than 0 seconds and at most ten years, not {value!r}.")
+    return seconds
+
+
+def clean_wait(value: object, what: str = "wait") -> float:
+    """Return how long to wait in seconds; ``None`` (for ever) becomes infinity. Raises as `clean_duration`; 0 is fine."""
+    if value is None:
+        return math.inf
+    seconds = _seconds(value, what)
+    if not 0 <= seconds <= LONGEST:
+        raise ValueError(f"{what} must be 0 to ten years in seconds, or None to wait for ever, not {value!r}.")
+    return seconds
+
+
+def _seconds(value: object, what: str) -> float:
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{what} must be seconds (int, float) or a timedelta, not {value!r}.")
+    if isinstance(value, int):
+        return float(min(max(value, -1), LONGEST + 1))  # float() of a huge int would overflow
+    return float(value)
+
+
+def new_owner() -> str:
+    """Return a new secret of 128 random bits, which proves one grant."""
+    return secrets.token_hex(16)
+
+
+def default_holder() -> str:
+    """Return the label ``host:pid:thread`` of the caller."""
+    return f"{socket.gethostname()}:{os.getpid()}:{threading.current_thread().name}"
+
+
+def clean_holder(label: str) -> str:
+    """Return the label as every store can keep it: at most 200 characters, none of them a control character."""
+    if not (label.isascii() and label.isprintable()):
+        label = "".join(c if unicodedata.category(c) not in {"Cc", "Cs"} else "?" for c in label)
+    return label[:HOLDER_LENGTH]
+
+
+def describe_duration(seconds: float) -> str:
+    """Return a duration for people: ``0.4 s``, ``12 s``, ``3 min 20 s``, ``2 h 5 min``, ``4 d 1 h``."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    for unit, size, lesser, lesser_size in (
+        ("d", 86400, "h", 3600),
+        ("h", 3600, "min", 60),
+        ("min", 60, "s", 1),
+    ):
+        if whole >= size:
+            rest = whole % size // lesser_size
+            return f"{whole // size} {unit}" + (f" {rest} {lesser}" if rest else "")
+    return f"{whole} s"
