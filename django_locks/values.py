@@ -81,7 +81,7 @@ def clean_duration(value: object, what: str) -> float:
 
 
 def clean_wait(value: object, what: str = "wait") -> float:
-    """Return how long to wait in seconds; ``None`` (for ever) becomes infinity. Raises as `clean_duration`; 0 is fine."""
+    """Return seconds to wait: 0 is fine, ``None`` (for ever) becomes infinity. Raises as `clean_duration`."""
     if value is None:
         return math.inf
     seconds = _seconds(value, what)
