@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 
 class LockError(Exception):
-    """A lock could not be taken, kept or asked for. ``name`` and ``alias`` say which lock of which store."""
+    """A lock could not be taken, kept or asked for. ``name`` and ``alias`` say which lock of which store.
+
+    ``exit_code``: the exit status of a command that ends with this error, after sysexits(3).
+    """
+
+    exit_code = 70  # EX_SOFTWARE
 
     def __init__(self, message: str, *, name: str = "", alias: str = "") -> None:
         super().__init__(message)
@@ -35,6 +40,8 @@ class LockNotAcquired(LockError):
     ``lease`` is the `LeaseInfo` of the holder, or ``None`` if the lock was free again when asked;
     ``waited`` the seconds spent waiting.
     """
+
+    exit_code = 75  # EX_TEMPFAIL: try again later
 
     def __init__(
         self,
@@ -57,6 +64,8 @@ class AlreadyHeld(LockNotAcquired):
 class LeaseLost(LockError):
     """The lease was ours and is no longer: somebody else may work under its name. ``guard`` is the one that lost it."""
 
+    exit_code = 74  # EX_IOERR
+
     def __init__(self, message: str, *, name: str = "", alias: str = "", guard: LockGuard | None = None) -> None:
         super().__init__(message, name=name, alias=alias)
         self.guard = guard
@@ -69,9 +78,13 @@ class LeaseLost(LockError):
 class StoreUnavailable(LockError):
     """The store failed, so nobody knows who holds the lock. The driver's error is the ``__cause__``."""
 
+    exit_code = 69  # EX_UNAVAILABLE
+
 
 class InvalidLockStore(ImproperlyConfigured):
     """The setting ``LOCKS`` cannot be used. ``alias`` is the entry at fault."""
+
+    exit_code = 78  # EX_CONFIG
 
     def __init__(self, message: str, *, name: str = "", alias: str = "") -> None:
         super().__init__(message)

@@ -131,3 +131,14 @@ def describe_duration(seconds: float) -> str:
             rest = whole % size // lesser_size
             return f"{whole // size} {unit}" + (f" {rest} {lesser}" if rest else "")
     return f"{whole} s"
+
+
+def describe_lease(lease: LeaseInfo | None) -> str:
+    """Return who holds a lock, since when and until when, as the rest of a sentence that began with its name."""
+    if lease is None:
+        return "was held by somebody who is gone by now (holder unknown)"
+    age = describe_duration((lease.expires_at - lease.acquired_at).total_seconds() - lease.remaining)
+    left = describe_duration(lease.remaining)
+    if not lease.owner:
+        return f"is kept for another {left} after the run of {lease.holder} (at_least), begun {age} ago"
+    return f"is held by {lease.holder} for {age}, and free in {left} unless renewed"

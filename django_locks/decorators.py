@@ -1,0 +1,189 @@
+"""``with_lock``: run a function only while it holds a lock.
+
+Works over any object that has the service's ``lock()``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from . import signals
+from .exceptions import LockError, LockNotAcquired
+from .naming import constant_name, namer
+from .values import describe_lease
+
+if TYPE_CHECKING:
+    from django.core.management.base import BaseCommand
+
+logger = logging.getLogger("django_locks")
+
+OnBusy = Literal["skip", "raise"] | Callable[[LockNotAcquired], Any]
+
+
+class Skipped(str):
+    """The type of `SKIPPED`."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "SKIPPED"
+
+    def __reduce__(self) -> str:
+        return "SKIPPED"  # pickle and copy find the one object by this name in this module
+
+
+#: What a decorated function returns when somebody else held its lock: falsy, one object, and still equal to itself
+#: after a trip through JSON.
+SKIPPED = Skipped("django_locks.SKIPPED")
+
+
+class LockSource(Protocol):
+    """What `decorate` needs: the service, or anything that has its ``lock()``."""
+
+    def lock(self, name: str, **options: Any) -> AbstractContextManager[Any]: ...
+
+
+class Decorator:
+    """What `decorate` returns. ``options`` are those of the source's ``lock()``."""
+
+    def __init__(self, source: LockSource, name: Any, on_busy: OnBusy, options: dict[str, Any]) -> None:
+        if not (on_busy in ("skip", "raise") or callable(on_busy)):
+            raise ValueError(f"on_busy must be 'skip', 'raise' or a callable, not {on_busy!r}.")
+        self.source = source
+        self.name = name
+        self.on_busy = on_busy
+        self.options = options
+
+    def __call__(self, target: Any) -> Any:
+        if isinstance(target, staticmethod | classmethod):
+            return type(target)(self(target.__func__))
+        if isinstance(target, type):
+            return self._decorate_command(target)
+        _refuse_unsupported(target)
+        return self._decorate_function(target, _qualified_name(target))
+
+    def _decorate_command(self, command: type) -> type:
+        from django.core.management.base import BaseCommand
+
+        if not issubclass(command, BaseCommand):
+            raise TypeError(f"with_lock takes a management command's class, but no other: {command!r}.")
+        command.handle = self._decorate_function(command.handle, _qualified_name(command))  # type: ignore[method-assign]
+        return command
+
+    def _decorate_function(self, function: Callable[..., Any], default_name: str) -> Callable[..., Any]:
+        lock_of = self._lock_of(function, default_name)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            lock = lock_of(args, kwargs)
+            with _exit_codes(args), ExitStack() as stack:
+                try:
+                    stack.enter_context(lock)
+                except LockNotAcquired as busy:
+                    return self._busy(busy, default_name, args)
+                return function(*args, **kwargs)
+
+        return _disguise(wrapper, function)
+
+    def _lock_of(self, function: Callable[..., Any], default_name: str) -> Callable[[Any, Any], Any]:
+        constant = constant_name(self.name, default_name)
+        if constant is not None:
+            lock = self.source.lock(constant, **self.options)
+            return lambda args, kwargs: lock
+        name_of = namer(self.name, function)
+        return lambda args, kwargs: self.source.lock(name_of(args, kwargs), **self.options)
+
+    def _busy(self, busy: LockNotAcquired, what: str, args: tuple[Any, ...]) -> Any:
+        if self.on_busy == "raise":
+            raise busy
+        if callable(self.on_busy):
+            return self.on_busy(busy)
+        _report_skip(busy, what, _command_of(args))
+        return SKIPPED
+
+
+def _report_skip(busy: LockNotAcquired, what: str, command: BaseCommand | None) -> None:
+    who = describe_lease(busy.lease)
+    logger.info(
+        "Skipped %s: the lock %r (store %r) %s.",
+        what,
+        busy.name,
+        busy.alias,
+        who,
+        extra={"lock": busy.name, "lock_store": busy.alias, "holder": busy.lease.holder if busy.lease else None},
+    )
+    if command is not None:
+        command.stdout.write(f"Skipped: the lock {busy.name!r} {who}.")
+    signals.lock_skipped.send_robust(Decorator, alias=busy.alias, name=busy.name, lease=busy.lease)
+
+
+def _command_of(args: tuple[Any, ...]) -> BaseCommand | None:
+    management = sys.modules.get("django.core.management.base")  # where no command ran, there is none to find
+    if management is not None and args and isinstance(args[0], management.BaseCommand):
+        return args[0]
+    return None
+
+
+class _exit_codes:  # noqa: N801
+    """Give a lock's error that leaves a management command the exit status of its kind, and a line for the terminal."""
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.in_command = _command_of(args) is not None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if self.in_command and isinstance(error, LockError):
+            raise _command_error(error) from error
+
+
+def _command_error(error: LockError) -> LockError:
+    """Return the same error as one that is a CommandError too."""
+    twin = _command_error_type(type(error))(str(error))
+    twin.__dict__.update({**error.__dict__, "returncode": error.exit_code})
+    return twin
+
+
+@functools.cache
+def _command_error_type(kind: type[LockError]) -> type[LockError]:
+    from django.core.management.base import CommandError
+
+    return type(kind.__name__, (kind, CommandError), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+def _refuse_unsupported(target: Any) -> None:
+    if not callable(target):
+        raise TypeError(f"with_lock takes a function, a method or a management command, not {target!r}.")
+    function = target if inspect.isroutine(target) or isinstance(target, functools.partial) else type(target).__call__
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"with_lock cannot take the generator function {_qualified_name(target)}: its body runs after the call has "
+            "returned. Put `with locks.lock(…):` inside of it."
+        )
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"with_lock does not take coroutine functions yet: {_qualified_name(target)}.")
+
+
+def _qualified_name(target: Any) -> str:
+    if isinstance(target, functools.partial):
+        return _qualified_name(target.func)
+    named = target if hasattr(target, "__qualname__") else type(target)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _disguise(wrapper: Any, function: Callable[..., Any]) -> Any:
+    functools.update_wrapper(wrapper, function)
+    # Whoever follows __wrapped__, as task queues and debuggers do, would run the body without the lock.
+    del wrapper.__wrapped__
+    wrapper.__locked__ = function
+    wrapper.__signature__ = inspect.signature(function)
+    return wrapper

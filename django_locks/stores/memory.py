@@ -1,0 +1,166 @@
+"""Leases in the memory of one process: for tests, and for threads of a single server."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from django_locks import clock
+from django_locks.exceptions import InvalidLockStore
+from django_locks.stores.base import RELEASED, BaseStore, Claim
+from django_locks.values import LeaseInfo
+
+
+class _Lease:
+    __slots__ = ("acquired", "acquired_at", "expires", "fence", "holder", "owner")
+
+    def __init__(self, owner: str, fence: int, holder: str, now: float, ttl: float) -> None:
+        self.owner = owner
+        self.fence = fence
+        self.holder = holder
+        self.acquired = now
+        self.acquired_at = clock.wall()
+        self.expires = now + ttl
+
+
+class _Table:
+    """All leases of one LOCATION. Expired ones are dropped a few at each grant, never a live one."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        # Re-entrant, since a signal handler may come in between and take or give back a lock of its own.
+        self.mutex = threading.RLock()
+        self.leases: dict[str, _Lease] = {}
+        self.fence = 0
+        self._to_sweep: list[str] = []
+
+    def live(self, name: str, now: float) -> _Lease | None:
+        lease = self.leases.get(name)
+        return lease if lease is not None and lease.expires > now else None
+
+    def owned(self, name: str, owner: str, now: float) -> _Lease | None:
+        lease = self.live(name, now)
+        return lease if lease is not None and lease.owner == owner else None
+
+    def next_fence(self) -> int:
+        self.fence = max(self.fence + 1, time.time_ns() // 1000)
+        return self.fence
+
+    def sweep(self, now: float, most: int = 2) -> None:
+        # Two for each new one, in rounds over all names: what has expired cannot outgrow what is live.
+        if not self._to_sweep:
+            self._to_sweep = list(self.leases)
+        for name in self._to_sweep[-most:]:
+            if name in self.leases and self.live(name, now) is None:
+                del self.leases[name]
+        del self._to_sweep[-most:]
+
+
+# By LOCATION, so that every store object of the process that names the same table meets the same leases.
+_tables: dict[str, _Table] = {}
+
+
+def _forget_parent() -> None:
+    for table in _tables.values():
+        table.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child is another process: its parent's leases exclude nobody in it, and a mutex that another thread of the
+    # parent held at the fork would never be free.
+    os.register_at_fork(after_in_child=_forget_parent)
+
+
+class MemoryStore(BaseStore):
+    """Keep leases in this process. ``LOCATION`` is the name of a table; other processes are not excluded."""
+
+    process_local = True
+
+    def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
+        super().__init__(alias, location, key_prefix)
+        if location is not None and not isinstance(location, str):
+            raise InvalidLockStore(
+                f"LOCKS[{alias!r}]['LOCATION'] of a memory store is the name of a table (text), not {location!r}.",
+                alias=alias,
+            )
+        self._table = _tables.setdefault(location or "", _Table())
+
+    def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
+        table, now = self._table, clock.now()
+        with table.mutex:
+            lease = table.live(name, now)
+            if lease is None:
+                lease = table.leases[name] = _Lease(owner, table.next_fence(), holder, now, ttl)
+                table.sweep(now)
+            elif lease.owner == owner:
+                lease.expires = now + ttl
+            else:
+                return None
+            return lease.fence
+
+    def renew(self, leases: Sequence[Claim]) -> set[str]:
+        table, now = self._table, clock.now()
+        renewed = set()
+        with table.mutex:
+            for name, owner, ttl in leases:
+                lease = table.owned(name, owner, now)
+                if lease is not None:
+                    lease.expires = now + ttl
+                    renewed.add(name)
+        return renewed
+
+    def release(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
+        table, now = self._table, clock.now()
+        with table.mutex:
+            lease = table.owned(name, owner, now)
+            if lease is None:
+                return False
+            if hold_for > 0:
+                lease.owner = ""
+                lease.expires = now + hold_for
+            else:
+                del table.leases[name]
+            return True
+
+    def get(self, name: str) -> LeaseInfo | None:
+        table, now = self._table, clock.now()
+        with table.mutex:
+            lease = table.live(name, now)
+            return None if lease is None else _info(name, lease, now)
+
+    def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
+        table, now = self._table, clock.now()
+        with table.mutex:
+            found = [
+                _info(name, lease, now)
+                for name, lease in table.leases.items()
+                if name.startswith(prefix) and lease.expires > now
+            ]
+        yield from sorted(found, key=lambda lease: lease.name)
+
+    def prune(self, older_than: float) -> int:
+        table, now = self._table, clock.now()
+        with table.mutex:
+            ended = [name for name, lease in table.leases.items() if lease.expires <= now - older_than]
+            for name in ended:
+                del table.leases[name]
+        return len(ended)
+
+
+def _info(name: str, lease: _Lease, now: float) -> LeaseInfo:
+    remaining = lease.expires - now
+    return LeaseInfo(
+        name=name,
+        owner=lease.owner,
+        holder=lease.holder,
+        fence=lease.fence,
+        acquired_at=lease.acquired_at,
+        expires_at=lease.acquired_at + timedelta(seconds=now - lease.acquired + remaining),
+        remaining=remaining,
+    )
