@@ -28,6 +28,7 @@ from .redis_wire import Call
 TIMEOUT = 2.0
 PATIENCE = 5.0  # seconds in which all of several start-up nodes or sentinels have been asked, if none answers
 NO_LIMIT = 2**31  # connections; redis-py 8 stops at 100, and a 101st thread would be told "Too many connections"
+LOOPBACK = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
 SCHEMES = ("redis://", "rediss://", "unix://")
 
 #: Arguments of redis.Redis that LOCATION stands for, or that would give all threads one connection.
@@ -102,44 +103,40 @@ class ClusterLink:
 
     def run_all(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts in one round trip a node. A failing node does not keep the other nodes from theirs."""
-        replies: dict[int, Any] = {}
-        failure: Exception | None = None
-        give_up = time.monotonic() + PATIENCE / 2
+        begin = time.monotonic()
+        replies: list[Any] = [LinkError("No time was left to ask this node.")] * len(calls)
         for node, places in self._by_node(calls).items():
-            if failure is not None and time.monotonic() > give_up:
-                break
-            try:
-                replies.update(zip(places, self._run_on(node, [calls[place] for place in places]), strict=True))
-            except Exception as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return [replies[place] for place in range(len(calls))]
+            if time.monotonic() - begin < PATIENCE - TIMEOUT:
+                for place, reply in zip(places, _pipelined(node, [calls[place] for place in places]), strict=True):
+                    replies[place] = reply
+        failed = [place for place, reply in enumerate(replies) if isinstance(reply, Exception)]
+        # A node that answered (it lacks the script, or the slot has moved) must not wait for one that did not.
+        for place in sorted(failed, key=lambda place: not isinstance(replies[place], ResponseError)):
+            if time.monotonic() - begin > PATIENCE / 2:
+                raise replies[place]
+            replies[place] = self.run(calls[place])  # loads scripts, follows slots, finds a dead node's successor
+        return replies
 
     def _by_node(self, calls: Sequence[Call]) -> dict[Any, list[int]]:
         places: dict[Any, list[int]] = {}
         for place, call in enumerate(calls):
             node = self.client.get_node_from_key(call.arguments[1])
-            places.setdefault(node, []).append(place)
+            places.setdefault(self.client.get_redis_connection(node), []).append(place)
         return places
-
-    def _run_on(self, node: Any, calls: Sequence[Call]) -> list[Any]:
-        # redis-py's ClusterPipeline would ask the server for the keys of each EVALSHA (COMMAND GETKEYS).
-        try:
-            with self.client.get_redis_connection(node).pipeline(transaction=False) as pipeline:
-                for script, arguments in calls:
-                    pipeline.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
-                replies = pipeline.execute(raise_on_error=False)
-        except redis.RedisError as error:
-            replies = [error] * len(calls)
-        # What the node does not know or no longer keeps goes the way that follows redirections.
-        return [
-            self.run(call) if isinstance(reply, Exception) else reply
-            for call, reply in zip(calls, replies, strict=True)
-        ]
 
     def close(self) -> None:
         self.client.close()
+
+
+def _pipelined(node: redis.Redis, calls: Sequence[Call]) -> list[Any]:
+    """Return a reply or an error for each. A ClusterPipeline would ask for the keys of each call (COMMAND GETKEYS)."""
+    try:
+        with node.pipeline(transaction=False) as pipeline:
+            for script, arguments in calls:
+                pipeline.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
+            return pipeline.execute(raise_on_error=False)
+    except redis.RedisError as error:
+        return [error] * len(calls)
 
 
 class KeenConnection(SentinelManagedConnection):
@@ -176,9 +173,11 @@ class Connector:
             raise self.wrong("OPTIONS has 'sentinel_kwargs', which goes with 'sentinel'.")
         urls = self._urls(location)
         self._check_names("OPTIONS", options)
+        self._check_names("'sentinel_kwargs'", sentinel_kwargs or {})
         self._addresses = [self._parse(url) for url in urls] if cluster or sentinel else [self._parse(urls[0])]
         self._options = self._defaults() | dict(options) | self._addresses[0][1]
         self._sentinel_options = self._for_sentinels(sentinel_kwargs or {})
+        self._try_values()
 
     def wrong(self, message: str) -> InvalidLockStore:
         """Return the exception that says what is wrong with the settings."""
@@ -187,7 +186,10 @@ class Connector:
     def servers(self) -> list[Address]:
         """Return ``(host, port, db)`` or ``(path, db)`` of each server that LOCATION names and a lock asks."""
         db = int(self._options.get("db") or 0)
-        return [(where, db) if isinstance(where, str) else (*where, db) for where, _ in self._addresses]
+        return [
+            (where, db) if isinstance(where, str) else (LOOPBACK.get(where[0], where[0]), where[1], db)
+            for where, _ in self._addresses
+        ]
 
     def open(self) -> Link:
         """Return a new link. Connects to nothing, except to a cluster."""
@@ -252,6 +254,14 @@ class Connector:
                 close = difflib.get_close_matches(name, [*known, "cluster", "sentinel", "sentinel_kwargs"], 2)
                 hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else "Remove it."
                 raise self.wrong(f"{where} has {name!r}, which {self._what()} does not take. {hint}")
+
+    def _try_values(self) -> None:
+        if self.cluster:
+            return  # redis-py connects to a cluster as soon as it makes the client
+        try:
+            self.open()
+        except (TypeError, ValueError, redis.RedisError) as error:
+            raise self.wrong(f"redis-py refuses the OPTIONS: {error}") from error
 
     def _what(self) -> str:
         return "a Redis cluster" if self.cluster else "redis.Redis (beside an address, which is for LOCATION)"
