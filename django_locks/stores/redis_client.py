@@ -19,7 +19,7 @@ from redis.connection import parse_url
 from redis.exceptions import ConnectionError as LinkError
 from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
+from redis.sentinel import Sentinel
 
 from django_locks.exceptions import InvalidLockStore
 
@@ -139,17 +139,6 @@ def _pipelined(node: redis.Redis, calls: Sequence[Call]) -> list[Any]:
         return [error] * len(calls)
 
 
-class KeenConnection(SentinelManagedConnection):
-    """Drops the connection when reading a reply fails, as all others do: redis-py leaves that out for these."""
-
-    def read_response(self, *args: Any, disconnect_on_error: bool | None = True, **options: Any) -> Any:
-        return super().read_response(*args, disconnect_on_error=disconnect_on_error, **options)
-
-
-class KeenSSLConnection(KeenConnection, SentinelManagedSSLConnection):
-    """The same over TLS."""
-
-
 class Connector:
     """Checked settings, which open links."""
 
@@ -209,8 +198,7 @@ class Connector:
     def _behind_sentinels(self) -> SingleLink:
         hosts = [where for where, _ in self._addresses]
         sentinel = Sentinel(hosts, sentinel_kwargs=self._sentinel_options)
-        connection = KeenSSLConnection if self._options.get("ssl") else KeenConnection
-        return SingleLink(sentinel.master_for(self.sentinel, connection_class=connection, **self._options), sentinel)
+        return SingleLink(sentinel.master_for(self.sentinel, **self._options), sentinel)
 
     def _urls(self, location: object) -> list[str]:
         urls = [location] if isinstance(location, str) else location

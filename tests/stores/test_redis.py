@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -719,19 +719,37 @@ def test_store_works_on_both_sides_of_a_fork(any_site: Site) -> None:
 def test_fork_amid_another_threads_call_leaves_the_child_working(any_site: Site) -> None:
     store = any_site.store()
     store.acquire("parent", "me", 30, "h")
-    locks = [store._opening, *[c.connection_pool._lock for c in _clients(store)]]
-    for lock in locks:
-        lock.acquire()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)
-        try:
-            os._exit(0 if store.acquire("child", "me", 30, "h") else 1)
-        finally:
-            os._exit(2)
-    for lock in locks:
-        lock.release()
+    locks = [store._opening, *[client.connection_pool._lock for client in _clients(store)]]
+    with _held_by_another_thread(locks):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            try:
+                os._exit(0 if store.acquire("child", "me", 30, "h") else 1)
+            finally:
+                os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@contextmanager
+def _held_by_another_thread(locks: list[Any]) -> Iterator[None]:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with ExitStack() as stack:
+            for lock in locks:
+                stack.enter_context(lock)
+            held.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(20)
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def _clients(store: RedisStore) -> list[Any]:
