@@ -1,0 +1,197 @@
+"""Leases on Redis or Valkey: one server, a primary found by sentinels, or a cluster.
+
+Every verb is one Lua script, so one atomic step and one round trip; the time is the server's. Where the data of the
+primary is lost (a restart without persistence, a fail-over before the replica had it), leases are lost with it: the
+holder is told at its next renewal, and the next fence is higher than all before, as it follows the server's clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django_locks.exceptions import InvalidLockStore
+from django_locks.values import LeaseInfo
+
+from .base import RELEASED, BaseStore, Claim
+from .redis_wire import CLUSTER_BUCKETS, READ_BATCH, Bucket, Call, Wire, leases_read
+
+if TYPE_CHECKING:
+    from .redis_client import Address, Connector, Link
+
+SECOND_TRY = 1.0  # seconds: a connection that was dead already is noticed at once; what took longer is an outage
+
+
+class RedisStore(BaseStore):
+    """Keeps leases on Redis or Valkey.
+
+    LOCATION is a URL (``redis://``, ``rediss://`` for TLS, ``unix://``) or a list of URLs. Of a plain list the first is
+    the primary and the others, its replicas, are never asked: they lag behind. With ``cluster=True`` all of them are
+    start-up nodes. With ``sentinel="mymaster"`` they are the sentinels, of which each is asked for the primary of that
+    name; credentials, database, TLS and parameters of the first URL are for the primary, and ``sentinel_kwargs`` for
+    the sentinels themselves.
+
+    All other OPTIONS are those of ``redis.Redis``. Both time-outs are 2 seconds unless set (less with several start-up
+    nodes or sentinels, so that asking all of them stays below 6 seconds), redis-py's own retries are off, and the
+    number of connections is not limited.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        location: Any = None,
+        key_prefix: str = "",
+        *,
+        cluster: bool = False,
+        sentinel: str | None = None,
+        sentinel_kwargs: Mapping[str, Any] | None = None,
+        **client_options: Any,
+    ) -> None:
+        super().__init__(alias, location, key_prefix)
+        self._connector = _connector(
+            alias, location, cluster=cluster, sentinel=sentinel, sentinel_kwargs=sentinel_kwargs, options=client_options
+        )
+        if cluster and "{" in key_prefix:
+            raise self._connector.wrong("KEY_PREFIX must not contain '{' on a cluster, where braces choose the node.")
+        self._wire = Wire(key_prefix, CLUSTER_BUCKETS if cluster else 1)
+        self._link: Link | None = None
+        self._opening = threading.Lock()
+        self._inherited: list[Link] = []
+        _stores.add(self)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.alias!r} at {self.servers()}>"
+
+    def servers(self) -> list[Address]:
+        """Return ``(host, port, db)`` or ``(path, db)`` of each server that LOCATION names and a lock asks. No I/O."""
+        return self._connector.servers()
+
+    def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
+        fence: int | None = self._run("acquire", name, self._wire.acquire(name, owner, ttl, holder))
+        return fence
+
+    def release(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
+        """Free the name and return True, or False if it is not the owner's (any more), which changes nothing.
+
+        Also True if the connection broke after a first request that may have done it, and the second one found the
+        name not to be the owner's. ``outcome`` is not kept: nothing of an ended lease is.
+        """
+        call = self._wire.release(name, owner, hold_for)
+        started = time.monotonic()
+        try:
+            return bool((self._link or self._open()).run(call))
+        except Exception as error:
+            self._run_again("release", name, lambda link: link.run(call), error, started)
+            return True
+
+    def renew(self, leases: Sequence[Claim]) -> set[str]:
+        batches = list(self._wire.renew(leases))
+        if not batches:
+            return set()
+        name = leases[0][0] if len(leases) == 1 else ""
+        replies = self._run_all("renew", name, [call for _, call in batches])
+        return {
+            name
+            for (names, _), reply in zip(batches, replies, strict=True)
+            for name, ours in zip(names, reply, strict=True)
+            if ours
+        }
+
+    def get(self, name: str) -> LeaseInfo | None:
+        text = name.encode()
+        reply = self._run("look up", name, self._wire.read(self._wire.bucket(text), [text]))
+        return next(leases_read([text], reply), None)
+
+    def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
+        """Yield all live leases whose name begins with ``prefix``, ordered by name."""
+        buckets = [self._leases_of(bucket, prefix) for bucket in self._wire.buckets]
+        return heapq.merge(*buckets, key=lambda lease: lease.name)
+
+    def prune(self, older_than: float) -> int:
+        """Trim the indexes of expired names, which each grant does, too, and return 0: free names leave nothing."""
+        self._run_all("prune", "", [self._wire.trim(bucket) for bucket in self._wire.buckets])
+        return 0
+
+    def close(self) -> None:
+        with self._opening:
+            link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+    def _leases_of(self, bucket: Bucket, prefix: str) -> Iterator[LeaseInfo]:
+        names = sorted(self._names_of(bucket, prefix))
+        for start in range(0, len(names), READ_BATCH):
+            batch = names[start : start + READ_BATCH]
+            yield from leases_read(batch, self._run("list leases", "", self._wire.read(bucket, batch)))
+
+    def _names_of(self, bucket: Bucket, prefix: str) -> set[bytes]:
+        found: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            cursor, *names = self._run("list leases", "", self._wire.names(bucket, cursor, prefix))
+            found.update(names)
+            if cursor == b"0":
+                return found
+
+    def _run(self, verb: str, name: str, call: Call) -> Any:
+        started = time.monotonic()
+        try:
+            return (self._link or self._open()).run(call)
+        except Exception as error:
+            return self._run_again(verb, name, lambda link: link.run(call), error, started)
+
+    def _run_all(self, verb: str, name: str, calls: Sequence[Call]) -> list[Any]:
+        started = time.monotonic()
+        try:
+            return (self._link or self._open()).run_all(calls)
+        except Exception as error:
+            replies: list[Any] = self._run_again(verb, name, lambda link: link.run_all(calls), error, started)
+            return replies
+
+    def _run_again(self, verb: str, name: str, attempt: Callable[[Link], Any], error: Exception, started: float) -> Any:
+        """Try once more where a connection was dead (the server was restarted, a firewall forgot it), else raise."""
+        if not isinstance(error, self._connector.broken) or time.monotonic() - started > SECOND_TRY:
+            raise self.unavailable(verb, name, error) from error
+        try:
+            return attempt(self._link or self._open())
+        except Exception as second:
+            raise self.unavailable(verb, name, second) from second
+
+    def _open(self) -> Link:
+        with self._opening:
+            if self._link is None:
+                self._link = self._connector.open()
+            return self._link
+
+    def _forget_link(self) -> None:
+        # Closed by its destructor it could wait for ever: for a lock of the pool that a thread of the parent held.
+        if self._link is not None:
+            self._inherited.append(self._link)
+        self._link, self._opening = None, threading.Lock()
+
+
+def _connector(alias: str, location: object, **settings: Any) -> Connector:
+    try:
+        from .redis_client import Connector
+    except ImportError as error:
+        raise InvalidLockStore(
+            f'LOCKS[{alias!r}] needs the package redis: pip install "django-lease-locks[redis]"', alias=alias
+        ) from error
+    return Connector(alias, location, **settings)
+
+
+_stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store._forget_link()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,278 @@
+"""From LOCATION and OPTIONS of the Redis store to a client that runs scripts.
+
+Only this module imports the driver, and only the store's constructor imports this module. Everything is checked
+without connecting to anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import redis
+from redis.backoff import NoBackoff
+from redis.cluster import REDIS_ALLOWED_KEYS, ClusterNode, RedisCluster
+from redis.connection import parse_url
+from redis.exceptions import ConnectionError as LinkError
+from redis.exceptions import NoScriptError, ResponseError
+from redis.retry import Retry
+from redis.sentinel import Sentinel
+
+from django_locks.exceptions import InvalidLockStore
+
+from .redis_wire import Call
+
+TIMEOUT = 2.0
+PATIENCE = 5.0  # seconds in which all of several start-up nodes or sentinels have been asked, if none answers
+NO_LIMIT = 2**31  # connections; redis-py 8 stops at 100, and a 101st thread would be told "Too many connections"
+LOOPBACK = {"localhost": "127.0.0.1", "::1": "127.0.0.1"}
+SCHEMES = ("redis://", "rediss://", "unix://")
+
+#: Arguments of redis.Redis that LOCATION stands for, or that would give all threads one connection.
+RESERVED = {"self", "host", "port", "unix_socket_path", "connection_pool", "single_connection_client"}
+CLUSTER_RESERVED = RESERVED | {"db", "url", "startup_nodes", "kwargs", "read_from_replicas", "load_balancing_strategy"}
+
+Address = tuple[str, int, int] | tuple[str, int]
+
+
+class Link(Protocol):
+    """A client that runs scripts."""
+
+    def run(self, call: Call) -> Any:
+        """Run one script and return its reply, whose texts are bytes."""
+
+    def run_all(self, calls: Sequence[Call]) -> list[Any]:
+        """Run scripts and return their replies in order."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class SingleLink:
+    """The link to one server. Takes connections from redis-py's pool itself, to drop one that an interrupt broke off:
+    its late reply would be taken for that of the next command."""
+
+    def __init__(self, client: redis.Redis, sentinel: Sentinel | None = None) -> None:
+        self.client = client
+        self._pool: Any = client.connection_pool
+        self._sentinel = sentinel
+
+    def run(self, call: Call) -> Any:
+        script, arguments = call
+        pool = self._pool
+        connection = pool.get_connection()
+        try:
+            try:
+                connection.send_command("EVALSHA", script.sha, *arguments)
+                return connection.read_response(disable_decoding=True)
+            except NoScriptError:
+                connection.send_command("EVAL", script.source, *arguments)
+                return connection.read_response(disable_decoding=True)
+        except ResponseError:
+            raise
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            pool.release(connection)
+
+    def run_all(self, calls: Sequence[Call]) -> list[Any]:
+        return [self.run(call) for call in calls]
+
+    def close(self) -> None:
+        self._pool.disconnect()
+        for client in self._sentinel.sentinels if self._sentinel else ():
+            client.close()
+
+
+class ClusterLink:
+    """The link to a cluster: a call goes where its first key lives."""
+
+    def __init__(self, client: RedisCluster) -> None:
+        self.client: Any = client
+
+    def run(self, call: Call) -> Any:
+        script, arguments = call
+        try:
+            return self.client.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
+        except NoScriptError:
+            return self.client.execute_command("EVAL", script.source, *arguments, NEVER_DECODE=True)
+
+    def run_all(self, calls: Sequence[Call]) -> list[Any]:
+        """Run scripts in one round trip a node. A failing node does not keep the other nodes from theirs."""
+        begin = time.monotonic()
+        replies: list[Any] = [LinkError("No time was left to ask this node.")] * len(calls)
+        for node, places in self._by_node(calls).items():
+            if time.monotonic() - begin < PATIENCE - TIMEOUT:
+                for place, reply in zip(places, _pipelined(node, [calls[place] for place in places]), strict=True):
+                    replies[place] = reply
+        failed = [place for place, reply in enumerate(replies) if isinstance(reply, Exception)]
+        # A node that answered (it lacks the script, or the slot has moved) must not wait for one that did not.
+        for place in sorted(failed, key=lambda place: not isinstance(replies[place], ResponseError)):
+            if time.monotonic() - begin > PATIENCE / 2:
+                raise replies[place]
+            replies[place] = self.run(calls[place])  # loads scripts, follows slots, finds a dead node's successor
+        return replies
+
+    def _by_node(self, calls: Sequence[Call]) -> dict[Any, list[int]]:
+        places: dict[Any, list[int]] = {}
+        for place, call in enumerate(calls):
+            node = self.client.get_node_from_key(call.arguments[1])
+            places.setdefault(self.client.get_redis_connection(node), []).append(place)
+        return places
+
+    def close(self) -> None:
+        self.client.close()
+
+
+def _pipelined(node: redis.Redis, calls: Sequence[Call]) -> list[Any]:
+    """Return a reply or an error for each. A ClusterPipeline would ask for the keys of each call (COMMAND GETKEYS)."""
+    try:
+        with node.pipeline(transaction=False) as pipeline:
+            for script, arguments in calls:
+                pipeline.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
+            return pipeline.execute(raise_on_error=False)
+    except redis.RedisError as error:
+        return [error] * len(calls)
+
+
+class Connector:
+    """Checked settings, which open links."""
+
+    #: What the driver raises when a connection broke; a time-out is none of these.
+    broken = LinkError
+
+    def __init__(
+        self,
+        alias: str,
+        location: object,
+        *,
+        cluster: bool,
+        sentinel: str | None,
+        sentinel_kwargs: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self.alias, self.cluster, self.sentinel = alias, cluster, sentinel
+        if cluster and sentinel:
+            raise self.wrong("OPTIONS has both 'cluster' and 'sentinel': choose one.")
+        if sentinel_kwargs and not sentinel:
+            raise self.wrong("OPTIONS has 'sentinel_kwargs', which goes with 'sentinel'.")
+        urls = self._urls(location)
+        self._check_names("OPTIONS", options)
+        self._check_names("'sentinel_kwargs'", sentinel_kwargs or {})
+        self._addresses = [self._parse(url) for url in urls] if cluster or sentinel else [self._parse(urls[0])]
+        self._options = self._defaults() | dict(options) | self._addresses[0][1]
+        self._sentinel_options = self._for_sentinels(sentinel_kwargs or {})
+        self._try_values()
+
+    def wrong(self, message: str) -> InvalidLockStore:
+        """Return the exception that says what is wrong with the settings."""
+        return InvalidLockStore(f"LOCKS[{self.alias!r}]: {message}", alias=self.alias)
+
+    def servers(self) -> list[Address]:
+        """Return ``(host, port, db)`` or ``(path, db)`` of each server that LOCATION names and a lock asks."""
+        db = int(self._options.get("db") or 0)
+        return [
+            (where, db) if isinstance(where, str) else (LOOPBACK.get(where[0], where[0]), where[1], db)
+            for where, _ in self._addresses
+        ]
+
+    def open(self) -> Link:
+        """Return a new link. Connects to nothing, except to a cluster."""
+        if self.cluster:
+            return ClusterLink(self._cluster())
+        if self.sentinel:
+            return self._behind_sentinels()
+        where = self._addresses[0][0]
+        address = {"unix_socket_path": where} if isinstance(where, str) else {"host": where[0], "port": where[1]}
+        return SingleLink(redis.Redis(**address, **self._options))
+
+    def _cluster(self) -> RedisCluster:
+        nodes = [ClusterNode(*where) for where, _ in self._addresses]
+        # The nodes of LOCATION stay the way in, so the time of a look-up is bounded by their number.
+        return RedisCluster(startup_nodes=nodes, **{"dynamic_startup_nodes": False} | self._options)
+
+    def _behind_sentinels(self) -> SingleLink:
+        hosts = [where for where, _ in self._addresses]
+        sentinel = Sentinel(hosts, sentinel_kwargs=self._sentinel_options)
+        return SingleLink(sentinel.master_for(self.sentinel, **self._options), sentinel)
+
+    def _urls(self, location: object) -> list[str]:
+        urls = [location] if isinstance(location, str) else location
+        if not isinstance(urls, list | tuple) or not urls or not all(isinstance(url, str) for url in urls):
+            raise self.wrong("LOCATION must be a URL (redis://host:6379/0) or a list of URLs.")
+        return list(urls)
+
+    def _parse(self, url: str) -> tuple[Any, dict[str, Any]]:
+        """Return the address of a URL, and what else the URL says. Its text stays out of every message."""
+        if not url.startswith(SCHEMES):
+            raise self.wrong(f"a URL in LOCATION must begin with one of {', '.join(SCHEMES)}.")
+        try:
+            said = parse_url(url)
+        except ValueError:
+            raise self.wrong(
+                "LOCATION has a URL that cannot be read. Write special characters of a password as %XX."
+            ) from None
+        if said.pop("connection_class", None) and url.startswith("rediss://"):
+            said["ssl"] = True
+        if url.startswith("unix://"):
+            return self._unix_path(said), said
+        where = (said.pop("host", "localhost"), said.pop("port", 26379 if self.sentinel else 6379))
+        if self.cluster and not said.get("db"):
+            said.pop("db", None)
+        self._check_names("the URL in LOCATION", said)
+        return where, said
+
+    def _unix_path(self, said: dict[str, Any]) -> str:
+        if self.cluster or self.sentinel:
+            raise self.wrong("a cluster or a sentinel cannot be reached by unix://.")
+        path = said.pop("path", "")
+        if not path:
+            raise self.wrong("LOCATION has a unix:// URL without a path.")
+        self._check_names("the URL in LOCATION", said)
+        return str(path)
+
+    def _check_names(self, where: str, options: Mapping[str, Any]) -> None:
+        known = self._known()
+        for name in options:
+            if name not in known:
+                close = difflib.get_close_matches(name, [*known, "cluster", "sentinel", "sentinel_kwargs"], 2)
+                hint = f"Did you mean {' or '.join(map(repr, close))}?" if close else "Remove it."
+                raise self.wrong(f"{where} has {name!r}, which {self._what()} does not take. {hint}")
+
+    def _try_values(self) -> None:
+        if self.cluster:
+            return  # redis-py connects to a cluster as soon as it makes the client
+        try:
+            self.open()
+        except (TypeError, ValueError, redis.RedisError) as error:
+            raise self.wrong(f"redis-py refuses the OPTIONS: {error}") from error
+
+    def _what(self) -> str:
+        return "a Redis cluster" if self.cluster else "redis.Redis (beside an address, which is for LOCATION)"
+
+    def _known(self) -> set[str]:
+        known = _parameters(redis.Redis)
+        if self.cluster:
+            return (known & set(REDIS_ALLOWED_KEYS) | _parameters(RedisCluster)) - CLUSTER_RESERVED
+        return known - RESERVED
+
+    def _defaults(self) -> dict[str, Any]:
+        return {**self._patience(), "max_connections": NO_LIMIT}
+
+    def _patience(self) -> dict[str, Any]:
+        """Short time-outs, and none of redis-py's own retries: ten, with pauses, in redis-py 8."""
+        asked = len(self._addresses) if self.cluster or self.sentinel else 0
+        timeout = min(TIMEOUT, PATIENCE / (asked + 1))
+        return {"socket_timeout": timeout, "socket_connect_timeout": timeout, "retry": Retry(NoBackoff(), 0)}
+
+    def _for_sentinels(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        tls = {"ssl": True} if self._options.get("ssl") else {}
+        return {**self._patience(), **tls, **given}
+
+
+def _parameters(client: Callable[..., Any]) -> set[str]:
+    return set(inspect.signature(client).parameters)
