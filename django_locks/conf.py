@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "BACKEND": "django_locks.stores.database.DatabaseStore",
     "LOCATION": None,
     "TTL": 30,
+    "RENEW": True,
     "KEY_PREFIX": "",
     "HOLDER": None,
     "OPTIONS": {},
@@ -97,7 +98,7 @@ def _problems_of(alias: Any, entry: Any) -> Iterator[Problem]:
             str(alias),
         )
         return
-    for test in (_wrong_keys, _wrong_prefix, _wrong_ttl, _wrong_holder, _wrong_store):
+    for test in (_wrong_keys, _wrong_prefix, _wrong_ttl, _wrong_renew, _wrong_holder, _wrong_store):
         yield from (Problem(problem.id, problem.message, problem.hint, alias) for problem in test(alias, entry))
 
 
@@ -127,6 +128,12 @@ def _wrong_ttl(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
         clean_duration(entry.get("TTL", DEFAULTS["TTL"]), f"LOCKS[{alias!r}]['TTL']")
     except (TypeError, ValueError) as error:
         yield Problem("E004", str(error), "Use seconds or a timedelta, such as 30.")
+
+
+def _wrong_renew(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
+    renew = entry.get("RENEW", True)
+    if not isinstance(renew, bool):
+        yield Problem("E001", f"LOCKS[{alias!r}]['RENEW'] is {renew!r}.", "Use True or False.")
 
 
 def _wrong_holder(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
@@ -194,6 +201,7 @@ def _build(alias: str) -> LockSettings:
     return LockSettings(
         store=build_store(alias),
         ttl=clean_duration(entry["TTL"], "TTL"),
+        renew=entry["RENEW"],
         prefix=f"{prefix}:" if prefix else "",
         holder=_holder(alias, entry["HOLDER"]),
     )

@@ -8,13 +8,13 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from . import signals
-from .exceptions import LockError, LockNotAcquired
+from .commands import command_of, edges
+from .exceptions import LockNotAcquired
 from .naming import constant_name, namer
 from .values import describe_lease
 
@@ -49,7 +49,7 @@ SKIPPED = Skipped("django_locks.SKIPPED")
 class LockSource(Protocol):
     """What `decorate` needs: the service, or anything that has its ``lock()``."""
 
-    def lock(self, name: str, **options: Any) -> AbstractContextManager[Any]: ...
+    def lock(self, name: str, **options: Any) -> Any: ...  # a block for both `with` and `async with`
 
 
 class Decorator:
@@ -84,14 +84,24 @@ class Decorator:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             lock = lock_of(args, kwargs)
-            with _exit_codes(args), ExitStack() as stack:
+            with edges(command_of(args)), ExitStack() as stack:
                 try:
                     stack.enter_context(lock)
                 except LockNotAcquired as busy:
                     return self._busy(busy, default_name, args)
                 return function(*args, **kwargs)
 
-        return _disguise(wrapper, function)
+        async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
+            lock = lock_of(args, kwargs)
+            async with AsyncExitStack() as stack:
+                try:
+                    await stack.enter_async_context(lock)
+                except LockNotAcquired as busy:
+                    result = self._busy(busy, default_name, args)
+                    return await result if inspect.isawaitable(result) else result
+                return await function(*args, **kwargs)
+
+        return _disguise(async_wrapper if _is_coroutine_function(function) else wrapper, function)
 
     def _lock_of(self, function: Callable[..., Any], default_name: str) -> Callable[[Any, Any], Any]:
         constant = constant_name(self.name, default_name)
@@ -106,7 +116,7 @@ class Decorator:
             raise busy
         if callable(self.on_busy):
             return self.on_busy(busy)
-        _report_skip(busy, what, _command_of(args))
+        _report_skip(busy, what, command_of(args))
         return SKIPPED
 
 
@@ -125,52 +135,24 @@ def _report_skip(busy: LockNotAcquired, what: str, command: BaseCommand | None) 
     signals.lock_skipped.send_robust(Decorator, alias=busy.alias, name=busy.name, lease=busy.lease)
 
 
-def _command_of(args: tuple[Any, ...]) -> BaseCommand | None:
-    management = sys.modules.get("django.core.management.base")  # where no command ran, there is none to find
-    if management is not None and args and isinstance(args[0], management.BaseCommand):
-        return args[0]
-    return None
-
-
-class _exit_codes:  # noqa: N801
-    """Give a lock's error that leaves a management command the exit status of its kind, and a line for the terminal."""
-
-    def __init__(self, args: tuple[Any, ...]) -> None:
-        self.in_command = _command_of(args) is not None
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if self.in_command and isinstance(error, LockError):
-            raise _command_error(error) from error
-
-
-def _command_error(error: LockError) -> LockError:
-    """Return the same error as one that is a CommandError too."""
-    twin = _command_error_type(type(error))(str(error))
-    twin.__dict__.update({**error.__dict__, "returncode": error.exit_code})
-    return twin
-
-
-@functools.cache
-def _command_error_type(kind: type[LockError]) -> type[LockError]:
-    from django.core.management.base import CommandError
-
-    return type(kind.__name__, (kind, CommandError), {"__module__": kind.__module__, "__doc__": kind.__doc__})
-
-
 def _refuse_unsupported(target: Any) -> None:
     if not callable(target):
         raise TypeError(f"with_lock takes a function, a method or a management command, not {target!r}.")
-    function = target if inspect.isroutine(target) or isinstance(target, functools.partial) else type(target).__call__
+    function = _called(target)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(
             f"with_lock cannot take the generator function {_qualified_name(target)}: its body runs after the call has "
             "returned. Put `with locks.lock(…):` inside of it."
         )
-    if inspect.iscoroutinefunction(function):
-        raise TypeError(f"with_lock does not take coroutine functions yet: {_qualified_name(target)}.")
+
+
+def _is_coroutine_function(target: Any) -> bool:
+    return inspect.iscoroutinefunction(target) or inspect.iscoroutinefunction(_called(target))
+
+
+def _called(target: Any) -> Any:
+    """Return the function behind a callable object."""
+    return target if inspect.isroutine(target) or isinstance(target, functools.partial) else type(target).__call__
 
 
 def _qualified_name(target: Any) -> str:

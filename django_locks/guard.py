@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
-from .stores.base import FAILED, RELEASED
-from .values import describe_duration
-
-if TYPE_CHECKING:
-    from .stores.base import BaseStore
+from .renewal import keeper
+from .stores.base import FAILED, RELEASED, BaseStore, Claim
+from .tasks import CancelOnLoss, see_through
+from .values import Seconds, clean_duration, describe_duration, describe_lease
 
 logger = logging.getLogger("django_locks")
+
+
+NOT_OURS = "is not ours any more: somebody took it over, or freed it by force"
 
 
 class Terms(NamedTuple):
     """On what terms a lease is held. Durations in seconds."""
 
     ttl: float
+    renew: bool = True
     at_least: float | None = None
+    max_hold: float | None = None
+    on_lost: Callable[[LockGuard], object] | None = None
 
 
 class Grant(NamedTuple):
@@ -41,35 +49,86 @@ class Grant(NamedTuple):
     sent: float  #: the holder's clock before the request was sent: the lease is counted from there
 
 
-# Which thread holds a key of a store, and by which grant: whoever is refused one of its own must not wait for itself.
-held_by: dict[tuple[BaseStore, str], tuple[str, int]] = {}
+class Taker(NamedTuple):
+    """Who took a lock: whoever is refused one of its own must not wait for itself."""
+
+    thread: int
+    task: asyncio.Task[object] | None = None
+
+    @classmethod
+    def caller(cls, is_async: bool = False) -> Taker:
+        return cls(threading.get_ident(), asyncio.current_task() if is_async else None)
+
+
+# Who in this process took a key of a store, and by which grant.
+held_by: dict[tuple[BaseStore, str], tuple[str, Taker]] = {}
 
 _turn = threading.RLock()  # one change of state at a time; re-entrant, since a signal handler may release
+
+
+def _forget_parent() -> None:
+    global _turn
+    _turn = threading.RLock()
+    held_by.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parent)
 
 
 class _State(Enum):
     HELD = "held"
     RELEASED = "released"
+    DETACHED = "detached"
+    ABANDONED = "abandoned"  # its block was left while the store was unreachable: not renewed, but may be released
     LOST = "lost"
 
 
 class LockGuard:
     """A held lock. Leave it with `release`, or use it as a context manager, which releases on exit.
 
-    A guard that is dropped without a release frees its lock only when the TTL has run out, and warns
-    (`ResourceWarning`). Any thread may use and release it.
+    While the guard lives, its lease is renewed at a third of the TTL. Without a success at two thirds of it the guard
+    is lost, and stays so; at its end others may take the lock. With ``renew=False`` it is lost at the TTL.
+
+    A guard that is dropped without a release is not renewed any more, and frees its lock only when the TTL has run
+    out; it warns (`ResourceWarning`). Any thread may use and release it.
     """
 
-    def __init__(self, grant: Grant, terms: Terms) -> None:
+    __slots__ = (
+        "__weakref__",
+        "_acquired_at",
+        "_body",
+        "_expires",
+        "_fault",
+        "_grant",
+        "_granted",
+        "_pid",
+        "_sent",
+        "_state",
+        "_terms",
+        "_why_lost",
+        "deadline",
+        "due",
+        "in_flight",
+        "window",
+    )
+
+    def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0) -> None:
+        self._state = _State.HELD
         self._grant = grant
         self._terms = terms
-        self._state = _State.HELD
-        self._why_lost = ""
-        self._granted = clock.now()
-        self._acquired_at = clock.wall()
-        self._expires = grant.sent + terms.ttl
+        self._granted = clock.now() - age
+        self._acquired_at = clock.wall() - timedelta(seconds=age)
         self._pid = os.getpid()
-        held_by[grant.store, grant.key] = grant.owner, threading.get_ident()
+        self._why_lost = ""
+        self._fault: StoreUnavailable | None = None
+        self._body: CancelOnLoss | None = None
+        self.in_flight = math.inf
+        self._count(grant.sent, self._capped(terms.ttl, grant.sent))
+        held_by[grant.store, grant.key] = grant.owner, taker
+        keeper.add(self)
+
+    # What it is
 
     @property
     def name(self) -> str:
@@ -98,7 +157,7 @@ class LockGuard:
 
     @property
     def ttl(self) -> float:
-        """Seconds from a grant to its expiry."""
+        """Seconds from a grant or a renewal to the expiry."""
         return self._terms.ttl
 
     @property
@@ -108,24 +167,27 @@ class LockGuard:
 
     @property
     def expires_at(self) -> datetime:
-        """When the lease ends, aware UTC by this host's clock."""
+        """When the lease ends unless it is renewed, aware UTC by this host's clock."""
         return self._acquired_at + timedelta(seconds=self._expires - self._granted)
 
     @property
     def remaining(self) -> float:
-        """Seconds until the store lets the lease expire, by the holder's clock; never overstated."""
-        if self.lost or self.released:
+        """Seconds until the store lets the lease expire unless it is renewed; 0 when it is over.
+
+        Counted by this host's clock from before the request was sent, so never overstated.
+        """
+        if self.lost or self._state is not _State.HELD:
             return 0.0
         return max(0.0, self._expires - clock.now())
 
     @property
     def lost(self) -> bool:
-        """Is the lease over although it was not released? No I/O. In a forked child always true."""
+        """Is the lease over although it was not given back? No I/O. In a forked child always true."""
         if self._state is _State.HELD:
             if self._pid != os.getpid():
-                self._lose("belongs to the parent of this process: take it anew after a fork")
-            elif clock.now() >= self._expires:
-                self._lose(f"has run out after its TTL of {describe_duration(self.ttl)}")
+                self._lose("belongs to the parent of this process: take it anew after a fork", announce=False)
+            elif clock.now() >= self.deadline:
+                self.expire()
         return self._state is _State.LOST
 
     @property
@@ -135,8 +197,14 @@ class LockGuard:
 
     def check(self) -> None:
         """Raise `LeaseLost` unless the lease is still ours. No I/O."""
-        if self.lost or self.released:
+        if self.lost or self._state is not _State.HELD:
             raise self._loss()
+
+    def __repr__(self) -> str:
+        state = f"{self.remaining:.1f} s remaining" if self._state is _State.HELD else self._state.value
+        return f"<LockGuard {self.name!r} of {self.alias!r}, fence {self.fence}, {state}>"
+
+    # Giving it back
 
     def release(self) -> bool:
         """Give the lock back and return True, or False if it was not ours any more or has been given back before.
@@ -146,49 +214,212 @@ class LockGuard:
         """
         return self._release(RELEASED)
 
+    async def arelease(self) -> bool:
+        """Do as `release`. If the task is cancelled meanwhile, the release is seen through first."""
+        return await see_through(self._arelease(RELEASED))
+
+    def detach(self) -> str:
+        """Hand the lease on: renew it here no more, and return the owner for `LocksService.adopt` elsewhere.
+
+        Until it is adopted it has the rest of its TTL. Raises `LeaseLost`.
+        """
+        self.check()
+        if not self._end(_State.DETACHED):
+            raise self._loss()
+        return self.owner
+
+    def discard_if_late(self) -> bool:
+        """Drop a grant that came too late to be used, without a word."""
+        return clock.now() >= self.deadline and self._end(_State.ABANDONED)
+
+    def keep_at_least(self, seconds: float | None) -> None:
+        """Let the name stay taken until so long after the grant, even if released earlier."""
+        self._terms = self._terms._replace(at_least=seconds)
+
     def _release(self, outcome: str) -> bool:
-        if self.lost or self.released:
+        if not self._releasable():
             return False
-        grant = self._grant
-        released = grant.store.release(grant.key, grant.owner, self._hold_for(), outcome)
+        return self._after_release(self.store.release(*self._release_arguments(outcome)))
+
+    async def _arelease(self, outcome: str) -> bool:
+        if not self._releasable():
+            return False
+        return self._after_release(await self.store.arelease(*self._release_arguments(outcome)))
+
+    def _releasable(self) -> bool:
+        return not self.lost and self._state in (_State.HELD, _State.ABANDONED)
+
+    def _release_arguments(self, outcome: str) -> tuple[str, str, float, str]:
+        at_least = self._terms.at_least
+        hold_for = 0.0 if at_least is None else max(0.0, self._granted + at_least - clock.now())
+        return self.key, self.owner, hold_for, outcome
+
+    def _after_release(self, released: bool) -> bool:
         if not released:
-            self._lose("is not ours any more: somebody took it over, or freed it by force")
+            self.refused()
             return False
         self._end(_State.RELEASED)
         signals.lease_released.send_robust(type(self), alias=self.alias, name=self.name, guard=self)
         return True
 
-    def _hold_for(self) -> float:
-        if self._terms.at_least is None:
-            return 0.0
-        return max(0.0, self._granted + self._terms.at_least - clock.now())
-
-    def _lose(self, why: str) -> None:
-        if self._end(_State.LOST):
-            self._why_lost = why
-
     def _end(self, state: _State) -> bool:
         with _turn:
-            if self._state is not _State.HELD:
+            if self._state not in (_State.HELD, _State.ABANDONED):
                 return False
             self._state = state
         self._forget()
         return True
 
     def _forget(self) -> None:
-        key = self._grant.store, self._grant.key
+        keeper.remove(self)
+        key = self.store, self.key
         if held_by.get(key, ("",))[0] == self.owner:
             del held_by[key]
 
-    def _loss(self) -> LeaseLost:
-        return LeaseLost(
-            f"The lease of {self.name!r} (store {self.alias!r}, fence {self.fence}) "
-            f"{self._why_lost or 'has been released'}. "
-            "Somebody else may hold it: stop, and write nothing in its name.",
-            name=self.name,
-            alias=self.alias,
-            guard=self,
+    # Keeping it
+
+    def extend(self, ttl: Seconds | None = None) -> None:
+        """Renew the lease now, for ``ttl`` seconds (default: as before) from now; later renewals do the same.
+
+        Raises `LeaseLost` if it is not ours any more, `StoreUnavailable` if the store cannot be asked, ValueError or
+        TypeError for a bad duration. Never reaches beyond ``max_hold``.
+        """
+        seconds = self._extension(ttl)
+        claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
+        self._after_extension(claim, sent, overlaps, seconds, self.store.renew([claim]))
+
+    async def aextend(self, ttl: Seconds | None = None) -> None:
+        """Do as `extend`."""
+        seconds = self._extension(ttl)
+        claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
+        self._after_extension(claim, sent, overlaps, seconds, await see_through(self.store.arenew([claim])))
+
+    def _extension(self, ttl: Seconds | None) -> float:
+        seconds = self.ttl if ttl is None else clean_duration(ttl, "ttl")
+        self.check()
+        return seconds
+
+    def _after_extension(self, claim: Claim, sent: float, overlaps: bool, ttl: float, ours: set[str]) -> None:
+        if self.key not in ours:
+            self.refused()
+            raise self._loss()
+        before = self.ttl
+        self._terms = self._terms._replace(ttl=ttl)
+        # Which of two that were on their way at once came last is not known: count the shorter, and renew again.
+        self.renewed(sent, min(claim[2], before) if overlaps else claim[2])
+        if overlaps:
+            self.due = sent
+        keeper.look(min(self.due, self.deadline))
+        self.check()
+
+    @property
+    def store(self) -> BaseStore:
+        """The store that granted it."""
+        return self._grant.store
+
+    @property
+    def key(self) -> str:
+        """The name as it is stored, with the prefix."""
+        return self._grant.key
+
+    def claim(self, now: float, ttl: float | None = None) -> Claim:
+        """Return what to renew."""
+        return self.key, self.owner, self._capped(ttl or self.ttl, now)
+
+    def renewed(self, sent: float, ttl: float) -> None:
+        """Count the lease from ``sent`` on, unless it is over: a lost guard never comes back to life."""
+        with _turn:
+            if self._state is _State.HELD and clock.now() < self.deadline and sent >= self._sent:
+                self._fault = None
+                self._count(sent, ttl)
+
+    def refused(self) -> None:
+        """Take note that the store says: not yours."""
+        self._lose(NOT_OURS)
+
+    def failed(self, error: StoreUnavailable, again: float) -> None:
+        """Take note that the store could not be asked, and is asked again soon: that is no loss yet."""
+        logger.warning(
+            "The lock %r could not be renewed, and is lost in %s unless it is: %s",
+            self.name,
+            describe_duration(self.deadline - clock.now()),
+            error,
+            extra=self._details(),
         )
+        self._fault = error
+        self.due = again
+
+    def expire(self) -> None:
+        """Lose the lease, as its time is over."""
+        if self._fault is not None:
+            self._lose(f"could not be renewed in time, since its store is unreachable ({self._fault})")
+        elif self._terms.max_hold is not None and self.deadline >= self._granted + self._terms.max_hold - 0.001:
+            self._lose(f"was held for as long as max_hold allows, {describe_duration(self._terms.max_hold)}")
+        elif self._terms.renew:
+            self._lose(f"was not renewed in time for its TTL of {describe_duration(self.ttl)}")
+        else:
+            self._lose(f"has run out after its TTL of {describe_duration(self.ttl)}, without renewal")
+
+    def _count(self, sent: float, ttl: float) -> None:
+        self._sent = sent
+        self._expires = sent + ttl
+        renews = self._terms.renew and (
+            self._terms.max_hold is None or self._expires < self._granted + self._terms.max_hold - 0.001
+        )
+        self.window = ttl / 6
+        self.due = sent + ttl / 3 if renews else math.inf
+        self.deadline = sent + ttl * 2 / 3 if renews else self._expires
+
+    def _capped(self, ttl: float, now: float) -> float:
+        if self._terms.max_hold is None:
+            return ttl
+        return min(ttl, max(self._granted + self._terms.max_hold - now, 0.001))
+
+    # Losing it
+
+    def _lose(self, why: str, announce: bool = True) -> None:
+        if not self._end(_State.LOST):
+            return
+        self._why_lost = why
+        if announce:
+            if self._body is not None:
+                self._body.fire()
+            keeper.announce(self._announce_loss)
+
+    def _announce_loss(self) -> None:
+        if self._why_lost == NOT_OURS:
+            self._why_lost = self._who_took_it()
+        logger.error("%s", self._loss_message(), extra=self._details())
+        signals.lease_lost.send_robust(type(self), alias=self.alias, name=self.name, guard=self, reason=self._why_lost)
+        if self._terms.on_lost is not None:
+            self._terms.on_lost(self)
+
+    def _who_took_it(self) -> str:
+        try:
+            lease = self.store.get(self.key)
+        except StoreUnavailable:
+            return NOT_OURS
+        finally:
+            self.store.leave_thread()
+        if lease is None:
+            return "was freed by force, or its store has forgotten it"
+        return f"was taken over: it {describe_lease(lease)}"
+
+    def _loss(self) -> LeaseLost:
+        return LeaseLost(self._loss_message(), name=self.name, alias=self.alias, guard=self)
+
+    def _loss_message(self) -> str:
+        held = describe_duration(clock.now() - self._granted)
+        why = self._why_lost or f"has been {self._state.value}"
+        return (
+            f"The lease of {self.name!r} (store {self.alias!r}, holder {self.holder}, fence {self.fence}, taken {held} "
+            f"ago) {why}. Somebody else may hold it: stop, and write nothing in its name."
+        )
+
+    def _details(self) -> dict[str, object]:
+        return {"lock": self.name, "lock_store": self.alias, "holder": self.holder, "fence": self.fence}
+
+    # A block
 
     def __enter__(self) -> Self:
         return self
@@ -196,40 +427,54 @@ class LockGuard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.released:
-            return
-        loss = self._leave(FAILED if error else RELEASED)
-        if loss is None or isinstance(error, LeaseLost):
+        try:
+            self._release(FAILED if error else RELEASED)
+        except StoreUnavailable as fault:
+            self._warn_unreleased(fault)
+        self._report_loss(error)
+
+    async def __aenter__(self) -> Self:
+        self._body = CancelOnLoss()
+        if self.lost:
+            self._body.fire()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        body, self._body = self._body, None
+        cancelled_by_loss = body is not None and await body.leave(error)
+        try:
+            await see_through(self._arelease(FAILED if error else RELEASED))
+        except StoreUnavailable as fault:
+            self._warn_unreleased(fault)
+        self._report_loss(None if cancelled_by_loss else error)
+
+    def _report_loss(self, error: BaseException | None) -> None:
+        if not self.lost or isinstance(error, LeaseLost):
             return
         if error is None:
-            raise loss
-        error.add_note(str(loss))
+            raise self._loss()
+        error.add_note(self._loss_message())
 
-    def _leave(self, outcome: str) -> LeaseLost | None:
-        try:
-            self._release(outcome)
-        except StoreUnavailable as error:
-            logger.warning(
-                "The lock %r (store %r) could not be released, and is free when its TTL has run out: %s",
-                self.name,
-                self.alias,
-                error,
-                extra={"lock": self.name, "lock_store": self.alias, "holder": self.holder},
-            )
-        return self._loss() if self.lost else None
-
-    def __repr__(self) -> str:
-        state = f"{self.remaining:.1f} s remaining" if self._state is _State.HELD else self._state.value
-        return f"<LockGuard {self.name!r} of {self.alias!r}, fence {self.fence}, {state}>"
+    def _warn_unreleased(self, fault: StoreUnavailable) -> None:
+        self._end(_State.ABANDONED)
+        logger.warning(
+            "The lock %r could not be released, and is free when its TTL has run out: %s",
+            self.name,
+            fault,
+            extra=self._details(),
+        )
 
     def __del__(self) -> None:
-        if self._state is not _State.HELD or self.lost:
+        if self._state is not _State.HELD or self._pid != os.getpid():
             return
         self._forget()
-        warnings.warn(
-            f"The guard of {self.name!r} (store {self.alias!r}) was dropped without a release: the lock stays taken "
-            f"for {describe_duration(self.remaining)}. Call guard.release(), or use a with block.",
-            ResourceWarning,
-            source=self,
-            stacklevel=2,
-        )
+        if clock.now() < self._expires:
+            warnings.warn(
+                f"The guard of {self.name!r} (store {self.alias!r}) was dropped without a release: its lock stays "
+                f"taken for {describe_duration(self._expires - clock.now())}. Call guard.release(), or use a with block.",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )

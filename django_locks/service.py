@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import threading
-from collections.abc import Callable, Iterator
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from . import clock, signals
+from . import clock
+from .blocks import Lock, LockMany
+from .claims import Claim
 from .decorators import Decorator, OnBusy
-from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
-from .guard import Grant, LockGuard, Terms, held_by
+from .exceptions import LeaseLost
+from .guard import Grant, LockGuard, Taker, Terms
 from .stores.base import BROKEN, BaseStore
-from .values import (
-    LeaseInfo,
-    Seconds,
-    clean_duration,
-    clean_name,
-    clean_wait,
-    describe_duration,
-    describe_lease,
-    new_owner,
-)
+from .tasks import see_through
+from .values import NAME_LENGTH, LeaseInfo, Seconds, clean_duration, clean_name, clean_wait, unprefixed
+
+LARGEST_LIMIT = 1000
 
 
 class LockSettings(NamedTuple):
@@ -31,19 +23,64 @@ class LockSettings(NamedTuple):
 
     store: BaseStore
     ttl: float
+    renew: bool
     prefix: str  #: what precedes every name in the store: ``"stg:"``, or nothing
     holder: Callable[[], str]
 
 
-class TermsOptions(TypedDict, total=False):
-    """What every way of taking a lock takes. Durations in seconds (int, float) or timedelta."""
+class HoldOptions(TypedDict, total=False):
+    """On what terms a lock is held. Durations in seconds (int, float) or timedelta; ``None``: the default.
+
+    ``ttl``: until a crashed holder's lock is free again. Default: ``TTL`` of ``LOCKS``.
+    ``renew``: keep the lease alive while its guard lives. Default: ``RENEW`` of ``LOCKS``.
+    ``at_least``: released earlier than so long after the grant, the name stays taken until then.
+    ``max_hold``: renew no longer than that, so that a job that hangs does not keep its lock for ever.
+    ``on_lost``: called with the guard when its lease is lost, once, from another thread.
+    """
 
     ttl: Seconds | None
+    renew: bool | None
     at_least: Seconds | None
+    max_hold: Seconds | None
+    on_lost: Callable[[LockGuard], object] | None
+
+
+class TakeOptions(HoldOptions, total=False):
+    """How a lock is taken.
+
+    ``limit``: up to so many may hold the lock at once; each holds a lease of its own, named ``name#0``, ``name#1``…
+    """
+
+    limit: int | None
+
+
+class _Wish(NamedTuple):
+    """The same, cleaned."""
+
+    ttl: float | None = None
+    renew: bool | None = None
+    at_least: float | None = None
+    max_hold: float | None = None
+    on_lost: Callable[[LockGuard], object] | None = None
+    limit: int | None = None
+
+    def terms(self, settings: LockSettings) -> Terms:
+        return Terms(
+            self.ttl or settings.ttl,
+            settings.renew if self.renew is None else self.renew,
+            self.at_least,
+            self.max_hold,
+            self.on_lost,
+        )
 
 
 class LocksService:
-    """Take, look up and free the locks of one entry of ``LOCKS``. Settings are read at each call."""
+    """Take, look up and free the locks of one entry of ``LOCKS``. Settings are read at each call.
+
+    Each call has an async twin, whose name begins with ``a``. All raise ValueError or TypeError for a bad name or
+    duration, before anything else; `InvalidLockStore` if ``LOCKS`` is wrong; `StoreUnavailable` if the store cannot be
+    asked.
+    """
 
     def __init__(self, alias: str, settings: Callable[[str], LockSettings]) -> None:
         self.alias = alias
@@ -56,31 +93,51 @@ class LocksService:
         """Return the service of another entry of ``LOCKS``; one that does not exist is an error when it is used."""
         return LocksService(alias, self._settings)
 
-    def try_acquire(self, name: str, **terms: Unpack[TermsOptions]) -> LockGuard | None:
+    # Taking
+
+    def try_acquire(self, name: str, **options: Unpack[TakeOptions]) -> LockGuard | None:
         """Take the lock if it is free, and return its guard; or ``None`` if somebody else holds it. Never waits.
 
-        ``ttl``: seconds until a crashed holder's lock is free again (default: ``LOCKS``' ``TTL``).
-        ``at_least``: released earlier than so many seconds after the grant, the name stays taken until then.
-
-        Raises ValueError or TypeError for a bad name or duration, `StoreUnavailable` if the store cannot be asked.
+        Options: those of `TakeOptions`.
         """
-        return self._claim(name, **terms).take()
+        return self._claim(*_clean(name, options)).take()
 
-    def acquire(self, name: str, *, wait: Seconds | None = 0, **terms: Unpack[TermsOptions]) -> LockGuard:
+    async def atry_acquire(self, name: str, **options: Unpack[TakeOptions]) -> LockGuard | None:
+        """Do as `try_acquire`. If the task is cancelled, what the store has granted is given back."""
+        return await self._claim(*_clean(name, options), is_async=True).atake()
+
+    def acquire(self, name: str, *, wait: Seconds | None = 0, **options: Unpack[TakeOptions]) -> LockGuard:
         """Take the lock and return its guard, waiting up to ``wait`` seconds (``None``: for ever) for it to be free.
 
-        Other arguments as `try_acquire`. Raises `LockNotAcquired` if somebody else still holds it then, and
+        Options: those of `TakeOptions`. Raises `LockNotAcquired` if somebody else still holds it then, and
         `AlreadyHeld` at once if the calling thread itself does.
         """
         seconds = clean_wait(wait)
-        return self._claim(name, **terms).take_within(seconds)
+        return self._claim(*_clean(name, options)).take_within(seconds)
 
-    def lock(self, name: str, *, wait: Seconds | None = 0, **terms: Unpack[TermsOptions]) -> Lock:
-        """Return a context manager that takes the lock as `acquire` does, enters with the guard and releases on exit.
+    async def aacquire(self, name: str, *, wait: Seconds | None = 0, **options: Unpack[TakeOptions]) -> LockGuard:
+        """Do as `acquire`; the wait is the event loop's, and `AlreadyHeld` is about the calling task."""
+        seconds = clean_wait(wait)
+        return await self._claim(*_clean(name, options), is_async=True).atake_within(seconds)
 
-        It can be entered again and again, and by many threads: each entry has a guard of its own.
+    def lock(self, name: str, *, wait: Seconds | None = 0, **options: Unpack[TakeOptions]) -> Lock:
+        """Return a block, for ``with`` or ``async with``, that takes the lock as `acquire` does.
+
+        It enters with the guard, and releases on exit. A body that has outlived its lease ends in `LeaseLost`.
         """
-        return Lock(self, name, clean_wait(wait), terms)
+        name, wish = _clean(name, options)
+        return Lock(name, clean_wait(wait), *self._takes(wish))
+
+    def lock_many(self, names: Iterable[str], *, wait: Seconds | None = 0, **options: Unpack[TakeOptions]) -> LockMany:
+        """Return a block, for ``with`` or ``async with``, that takes all of the locks or none, within ``wait`` seconds.
+
+        It enters with a dict of the guards by name.
+        """
+        if isinstance(names, str | bytes):
+            raise TypeError(f"lock_many takes several names, not one text: {names!r}.")
+        cleaned = sorted({_clean(name, options)[0] for name in names})
+        wish = _clean_options(options)
+        return LockMany(cleaned, clean_wait(wait), wish.at_least, *self._takes(wish._replace(at_least=None)))
 
     def with_lock(
         self,
@@ -91,182 +148,176 @@ class LocksService:
         using: str | None = None,
         wait: Seconds | None = 0,
         on_busy: OnBusy = "skip",
-        **terms: Unpack[TermsOptions],
+        **options: Unpack[TakeOptions],
     ) -> Any:
-        """Decorate a function, method or management command, so that it runs only while it holds the lock.
+        """Decorate a function, coroutine function, method or management command: it runs only while it holds the lock.
 
         ``name``: text; text with fields of the call's arguments (``"import:{tenant}"``); or, as ``name=``, a callable
         given the same arguments. Default: the function's module and qualified name.
-        ``using``: the alias in ``LOCKS``. ``wait`` and the rest: as `acquire`.
+        ``using``: the alias in ``LOCKS``. ``wait`` and the options: as `acquire`.
         ``on_busy``: what a call does when somebody else holds the lock. ``"skip"`` returns `SKIPPED` and logs who;
         ``"raise"`` raises `LockNotAcquired`; a callable is called with that exception, and its result returned.
         """
+        clean_wait(wait)
+        _clean_options(options)
         service = self if using is None else self.using(using)
-        options = {"wait": wait, **terms}
+        lock_options = {"wait": wait, **options}
         if callable(target) or isinstance(target, staticmethod | classmethod):
-            return Decorator(service, name, on_busy, options)(target)
+            return Decorator(service, name, on_busy, lock_options)(target)
         if target is not None and name is not None:
             raise TypeError(f"with_lock got two names: {target!r} and {name!r}.")
-        return Decorator(service, target if name is None else name, on_busy, options)
+        return Decorator(service, target if name is None else name, on_busy, lock_options)
+
+    # Taking over
+
+    def adopt(self, name: str, owner: str, **options: Unpack[HoldOptions]) -> LockGuard:
+        """Go on holding a lease that was taken elsewhere, and given up there by `LockGuard.detach`.
+
+        Raises `LeaseLost` if it is not that owner's any more.
+        """
+        name, terms, settings = self._adoption(name, owner, options)
+        key, sent = settings.prefix + name, clock.now()
+        ours = settings.store.renew([(key, owner, terms.ttl)])
+        return self._adopted(name, owner, terms, settings, sent, settings.store.get(key) if ours else None)
+
+    async def aadopt(self, name: str, owner: str, **options: Unpack[HoldOptions]) -> LockGuard:
+        """Do as `adopt`."""
+        name, terms, settings = self._adoption(name, owner, options)
+        key, sent = settings.prefix + name, clock.now()
+        ours = await see_through(settings.store.arenew([(key, owner, terms.ttl)]))
+        return self._adopted(name, owner, terms, settings, sent, await settings.store.aget(key) if ours else None)
+
+    def _adoption(self, name: str, owner: str, options: HoldOptions) -> tuple[str, Terms, LockSettings]:
+        if not isinstance(owner, str) or not owner:
+            raise TypeError("owner must be the text that LockGuard.detach() returned.")
+        if "limit" in options:
+            raise TypeError("adopt takes no limit: give it the name of the lease, such as 'name#0'.")
+        name, wish = _clean(name, options)
+        settings = self._settings(self.alias)
+        return name, wish.terms(settings), settings
+
+    def _adopted(
+        self, name: str, owner: str, terms: Terms, settings: LockSettings, sent: float, lease: LeaseInfo | None
+    ) -> LockGuard:
+        if lease is None or lease.owner != owner:
+            raise LeaseLost(
+                f"The lease of {name!r} (store {self.alias!r}) cannot be adopted: it is not that owner's any more.",
+                name=name,
+                alias=self.alias,
+            )
+        age = (lease.expires_at - lease.acquired_at).total_seconds() - lease.remaining
+        grant = Grant(settings.store, name, settings.prefix + name, owner, lease.holder, lease.fence, sent)
+        return LockGuard(grant, terms, Taker.caller(), age=age)
+
+    # Looking and freeing
 
     def get(self, name: str) -> LeaseInfo | None:
-        """Return who holds the lock, or ``None`` if it is free. Raises `StoreUnavailable`."""
-        settings = self._settings(self.alias)
-        return _unprefixed(settings.store.get(settings.prefix + clean_name(name)), settings.prefix)
+        """Return who holds the lock, or ``None`` if it is free."""
+        name, settings = clean_name(name), self._settings(self.alias)
+        return unprefixed(settings.store.get(settings.prefix + name), settings.prefix)
+
+    async def aget(self, name: str) -> LeaseInfo | None:
+        """Do as `get`."""
+        name, settings = clean_name(name), self._settings(self.alias)
+        return unprefixed(await settings.store.aget(settings.prefix + name), settings.prefix)
 
     def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
         """Yield all live leases whose name begins with ``prefix``, ordered by name where the store can."""
+        settings = self._listing(prefix)
+        for lease in settings.store.leases(settings.prefix + prefix):
+            yield unprefixed(lease, settings.prefix) or lease
+
+    async def aleases(self, prefix: str = "") -> AsyncIterator[LeaseInfo]:
+        """Do as `leases`."""
+        settings = self._listing(prefix)
+        async for lease in settings.store.aleases(settings.prefix + prefix):
+            yield unprefixed(lease, settings.prefix) or lease
+
+    def _listing(self, prefix: str) -> LockSettings:
         if not isinstance(prefix, str):
             raise TypeError(f"prefix must be text, not {prefix!r}.")
-        settings = self._settings(self.alias)
-        for lease in settings.store.leases(settings.prefix + prefix):
-            yield _unprefixed(lease, settings.prefix)
+        return self._settings(self.alias)
 
     def force_release(self, name: str, *, fence: int | None = None) -> bool:
-        """Break the lease of whoever holds the lock: True if there was one.
+        """Break the lease of whoever holds the lock, and return whether there was one.
 
-        Its holder is told that the lease is lost when it next renews. With ``fence``, breaks only that very lease, and
-        never one that was granted in the meantime.
+        Its holder is told that it is lost when it next renews. With ``fence``, breaks only that very lease, and never
+        one that was granted in the meantime.
         """
-        settings = self._settings(self.alias)
-        key = settings.prefix + clean_name(name)
+        name, settings = clean_name(name), self._settings(self.alias)
+        key = settings.prefix + name
         lease = settings.store.get(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
         return settings.store.release(key, lease.owner, outcome=BROKEN)
 
-    def _claim(self, name: str, **options: Unpack[TermsOptions]) -> _Claim:
-        name = clean_name(name)
-        terms = clean_terms(options)
-        return _Claim(self, self._settings(self.alias), name, terms)
+    async def aforce_release(self, name: str, *, fence: int | None = None) -> bool:
+        """Do as `force_release`."""
+        name, settings = clean_name(name), self._settings(self.alias)
+        key = settings.prefix + name
+        lease = await settings.store.aget(key)
+        if lease is None or (fence is not None and lease.fence != fence):
+            return False
+        return await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN))
+
+    def _claim(self, name: str, wish: _Wish, is_async: bool = False) -> Claim:
+        settings = self._settings(self.alias)
+        taker = Taker.caller(is_async)
+        return Claim(settings.store, name, settings.prefix, wish.limit, settings.holder(), wish.terms(settings), taker)
+
+    def _takes(self, wish: _Wish) -> tuple[Any, Any]:
+        def take(name: str, wait: float) -> LockGuard:
+            return self._claim(name, wish).take_within(wait)
+
+        async def atake(name: str, wait: float) -> LockGuard:
+            return await self._claim(name, wish, is_async=True).atake_within(wait)
+
+        return take, atake
 
 
-def clean_terms(options: TermsOptions) -> dict[str, float | None]:
-    """Return the options with durations in seconds. Raises ValueError or TypeError, which names the bad value."""
-    unknown = set(options) - TermsOptions.__optional_keys__
+def _clean(name: object, options: Any) -> tuple[str, _Wish]:
+    wish = _clean_options(options) if options else _DEFAULTS
+    cleaned = clean_name(name)
+    if wish.limit is not None and len(f"{cleaned}#{wish.limit - 1}") > NAME_LENGTH:
+        raise ValueError(f"With limit={wish.limit}, a lock's name may have {NAME_LENGTH} characters with its place.")
+    return cleaned, wish
+
+
+def _clean_options(options: Any) -> _Wish:
+    unknown = set(options) - set(_Wish._fields)
     if unknown:
-        raise TypeError(f"A lock takes no option {', '.join(sorted(unknown))}.")
-    return {option: None if value is None else clean_duration(value, option) for option, value in options.items()}
+        raise TypeError(f"A lock takes no option {', '.join(sorted(unknown))}; it takes {', '.join(_Wish._fields)}.")
+    return _Wish(
+        **{
+            option: None if value is None else _CLEANERS.get(option, clean_duration)(value, option)
+            for option, value in options.items()
+        }
+    )
 
 
-def _unprefixed(lease: Any, prefix: str) -> Any:
-    if lease is None or not prefix:
-        return lease
-    return dataclasses.replace(lease, name=lease.name.removeprefix(prefix))
+def _clean_flag(value: object, option: str) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{option} must be True or False, not {value!r}.")
+    return value
 
 
-class _Claim:
-    """One caller's wish for a lock, from the first try to the grant. All tries have the same owner, so that a grant
-    whose reply was lost is found again."""
-
-    def __init__(self, service: LocksService, settings: LockSettings, name: str, terms: dict[str, Any]) -> None:
-        self.service = service
-        self.store = settings.store
-        self.name = name
-        self.key = settings.prefix + name
-        self.holder = settings.holder()
-        self.owner = new_owner()
-        self.terms = Terms(**{**terms, "ttl": terms.get("ttl") or settings.ttl})
-
-    def take(self) -> LockGuard | None:
-        sent = clock.now()
-        try:
-            fence = self.store.acquire(self.key, self.owner, self.terms.ttl, self.holder)
-            if fence is None:
-                return None
-            guard = LockGuard(Grant(self.store, self.name, self.key, self.owner, self.holder, fence, sent), self.terms)
-            if guard.lost:
-                raise self.store.unavailable("acquire", self.name, self._too_slow(clock.now() - sent))
-        except BaseException:
-            self._give_back()  # it may have been granted although no answer came
-            raise
-        signals.lease_acquired.send_robust(type(self.service), alias=self.store.alias, name=self.name, guard=guard)
-        return guard
-
-    def take_within(self, wait: float) -> LockGuard:
-        start = clock.now()
-        guard = self.take()
-        if guard is not None:
-            return guard
-        if self._held_by_caller():
-            raise self._refusal(AlreadyHeld, waited=0.0)
-        if wait > 0:
-            guard = self._wait_until(start + wait)
-            if guard is not None:
-                return guard
-        raise self._refusal(LockNotAcquired, waited=clock.now() - start if wait else 0.0)
-
-    def _wait_until(self, deadline: float) -> LockGuard | None:
-        expiry = -math.inf  # of the holder's lease, as far as is known
-        with self.store.watch(self.key) as watch:
-            while True:
-                guard = self.take()
-                now = clock.now()
-                if guard is not None or now >= deadline:
-                    return guard
-                if expiry <= now:
-                    lease = self.store.get(self.key)
-                    expiry = now + lease.remaining if lease else now
-                watch.wait(min(deadline - now, max(expiry - now, 0.001)))
-
-    def _held_by_caller(self) -> bool:
-        return held_by.get((self.store, self.key), ("", 0))[1] == threading.get_ident()
-
-    def _give_back(self) -> None:
-        try:
-            self.store.release(self.key, self.owner)
-        except StoreUnavailable:
-            return  # the TTL will
-
-    def _too_slow(self, took: float) -> str:
-        return (
-            f"it answered after {describe_duration(took)}, when the TTL of {describe_duration(self.terms.ttl)} "
-            "was over; the lock was given back. Use a longer TTL, or find out why the store is slow."
-        )
-
-    def _refusal(self, kind: type[LockNotAcquired], waited: float) -> LockNotAcquired:
-        try:
-            lease = self.service.get(self.name)
-        except StoreUnavailable:
-            lease = None
-        who = describe_lease(lease)
-        if kind is AlreadyHeld:
-            why = "The calling thread holds it already, and would wait for itself."
-        elif waited:
-            why = f"Gave up after waiting {describe_duration(waited)}."
-        else:
-            why = "Did not wait; pass wait= to do so."
-        return kind(
-            f"The lock {self.name!r} (store {self.store.alias!r}) {who}. {why}",
-            name=self.name,
-            alias=self.store.alias,
-            lease=lease,
-            waited=waited,
-        )
+def _clean_callable(value: object, option: str) -> object:
+    if not callable(value):
+        raise TypeError(f"{option} must be a callable that takes the guard, not {value!r}.")
+    return value
 
 
-class Lock:
-    """A context manager that takes a lock. Made by `LocksService.lock`."""
+def _clean_limit(value: object, option: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{option} must be a whole number, not {value!r}.")
+    if not 1 <= value <= LARGEST_LIMIT:
+        raise ValueError(f"{option} must be 1 to {LARGEST_LIMIT}, not {value!r}.")
+    return value
 
-    def __init__(self, service: LocksService, name: str, wait: float, terms: TermsOptions) -> None:
-        clean_terms(terms)
-        self.name = clean_name(name)
-        self._service = service
-        self._wait = None if wait == math.inf else wait
-        self._terms = terms
-        self._entered: dict[int, list[LockGuard]] = {}  # by thread, so that each entry finds its own guard
 
-    def __enter__(self) -> LockGuard:
-        guard = self._service.acquire(self.name, wait=self._wait, **self._terms)
-        self._entered.setdefault(threading.get_ident(), []).append(guard)
-        return guard
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        thread = threading.get_ident()
-        guards = self._entered[thread]
-        guard = guards.pop()
-        if not guards:
-            del self._entered[thread]
-        guard.__exit__(kind, error, trace)
+_DEFAULTS = _Wish()
+_CLEANERS: dict[str, Callable[[Any, str], Any]] = {
+    "renew": _clean_flag,
+    "on_lost": _clean_callable,
+    "limit": _clean_limit,
+}

@@ -1,14 +1,18 @@
 """What happens to locks, for those who want to know. Receivers' errors are logged, and never reach a holder.
 
-Each is sent by the class `LocksService` with ``alias`` and ``name`` (as the caller wrote it), and:
+All have ``alias`` and ``name`` (as the caller wrote it). Sent by the class `LockGuard`, with ``guard``:
 
 ``lease_acquired``
-    ``guard``.
+    A lock was granted.
 ``lease_released``
-    ``guard``. The lease was still ours and has been given back.
+    The lease was still ours, and has been given back.
+``lease_lost``
+    It is not ours any more; ``reason`` says why. Sent once, from another thread.
+
+Sent by ``with_lock``, with ``lease``, the `LeaseInfo` of the holder (``None`` if it was free again when asked):
+
 ``lock_skipped``
-    ``lease``: the `LeaseInfo` of the holder, or ``None`` if it was free again when asked. A decorated function was
-    not run.
+    A decorated function was not run.
 """
 
 from __future__ import annotations
@@ -17,4 +21,5 @@ from django.dispatch import Signal
 
 lease_acquired = Signal()
 lease_released = Signal()
+lease_lost = Signal()
 lock_skipped = Signal()

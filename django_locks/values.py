@@ -8,7 +8,7 @@ import secrets
 import socket
 import threading
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 NAME_LENGTH = 200
@@ -142,3 +142,10 @@ def describe_lease(lease: LeaseInfo | None) -> str:
     if not lease.owner:
         return f"is kept for another {left} after the run of {lease.holder} (at_least), begun {age} ago"
     return f"is held by {lease.holder} for {age}, and free in {left} unless renewed"
+
+
+def unprefixed(lease: LeaseInfo | None, prefix: str) -> LeaseInfo | None:
+    """Return the lease under the name that its holder wrote, without ``KEY_PREFIX``."""
+    if lease is None or not prefix:
+        return lease
+    return replace(lease, name=lease.name.removeprefix(prefix))

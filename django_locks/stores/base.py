@@ -21,10 +21,13 @@ To every store applies:
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from django_locks import clock
 from django_locks.exceptions import StoreUnavailable
@@ -37,6 +40,19 @@ if TYPE_CHECKING:
 RELEASED, FAILED, BROKEN = "released", "failed", "broken"
 
 Claim = tuple[str, str, float]  #: name, owner, ttl
+
+T = TypeVar("T")
+
+
+def _new_threads() -> None:
+    global _threads
+    _threads = ThreadPoolExecutor(4, thread_name_prefix="django_locks")  # they start when they are needed
+
+
+_threads: ThreadPoolExecutor
+_new_threads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_threads)
 
 
 class Watch:
@@ -58,9 +74,16 @@ class Watch:
 
     def wait(self, timeout: float) -> None:
         """Return when it is worth asking the store again, after ``timeout`` seconds at the latest."""
+        clock.sleep(self._next_pause(timeout))
+
+    async def async_wait(self, timeout: float) -> None:
+        """Do as `wait`, for asyncio."""
+        await asyncio.sleep(self._next_pause(timeout))
+
+    def _next_pause(self, timeout: float) -> float:
         pause = self._pause * random.uniform(0.75, 1.25)  # noqa: S311
         self._pause = min(self._pause * 2, self.longest_pause)
-        clock.sleep(max(0.0, min(pause, timeout)))
+        return max(0.0, min(pause, timeout))
 
 
 class BaseStore:
@@ -122,6 +145,37 @@ class BaseStore:
 
     def close(self) -> None:
         """Give back all connections. The store can be used again afterwards."""
+
+    def leave_thread(self) -> None:
+        """Give back what the calling thread alone has opened, since it ends."""
+
+    # The same for asyncio. A store whose driver is synchronous is asked in threads of its own, so that no other
+    # synchronous work of the process waits for it.
+
+    async def aacquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
+        return await self._in_thread(self.acquire, name, owner, ttl, holder)
+
+    async def arenew(self, leases: Sequence[Claim]) -> set[str]:
+        return await self._in_thread(self.renew, leases)
+
+    async def arelease(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
+        return await self._in_thread(self.release, name, owner, hold_for, outcome)
+
+    async def aget(self, name: str) -> LeaseInfo | None:
+        return await self._in_thread(self.get, name)
+
+    async def aleases(self, prefix: str = "") -> AsyncIterator[LeaseInfo]:
+        for lease in await self._in_thread(lambda: list(self.leases(prefix))):
+            yield lease
+
+    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(_threads, self._call_and_leave, call, *args)
+
+    def _call_and_leave(self, call: Callable[..., T], *args: Any) -> T:
+        try:
+            return call(*args)
+        finally:
+            self.leave_thread()
 
     def unavailable(self, verb: str, name: str, error: BaseException | str) -> StoreUnavailable:
         """Return the exception that says that the store could not do ``verb`` on ``name``: raise it from the cause."""

@@ -144,6 +144,18 @@ class MemoryStore(BaseStore):
             ]
         yield from sorted(found, key=lambda lease: lease.name)
 
+    async def aacquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
+        return self.acquire(name, owner, ttl, holder)
+
+    async def arenew(self, leases: Sequence[Claim]) -> set[str]:
+        return self.renew(leases)
+
+    async def arelease(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
+        return self.release(name, owner, hold_for, outcome)
+
+    async def aget(self, name: str) -> LeaseInfo | None:
+        return self.get(name)
+
     def prune(self, older_than: float) -> int:
         table, now = self._table, clock.now()
         with table.mutex:

@@ -1,0 +1,195 @@
+"""One caller's wish for a lock, from the first try to the grant. Here is the only loop that waits."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from . import clock, signals
+from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
+from .guard import Grant, LockGuard, Taker, Terms, held_by
+from .stores.base import BaseStore
+from .tasks import see_through
+from .values import LeaseInfo, describe_duration, describe_lease, new_owner, unprefixed
+
+
+class Slot(NamedTuple):
+    """A lease that would do."""
+
+    name: str  #: as the caller wrote it
+    key: str  #: as it is stored
+
+
+class Claim:
+    """All tries of one caller have the same owner, so that a grant whose reply was lost is found again."""
+
+    def __init__(
+        self, store: BaseStore, name: str, prefix: str, limit: int | None, holder: str, terms: Terms, taker: Taker
+    ) -> None:
+        self.store = store
+        self.name = name
+        self.prefix = prefix
+        self.holder = holder
+        self.terms = terms
+        self.owner = new_owner()
+        self.taker = taker
+        self.slots = _slots(name, prefix, limit)
+
+    def take(self) -> LockGuard | None:
+        """Try once."""
+        for slot in self.slots:
+            sent = clock.now()
+            try:
+                fence = self.store.acquire(slot.key, self.owner, self._ttl, self.holder)
+                guard = self._granted(slot, fence, sent)
+            except BaseException:
+                self._give_back(slot)  # it may have been granted although no answer came
+                raise
+            if guard is not None:
+                return guard
+        return None
+
+    async def atake(self) -> LockGuard | None:
+        """Try once."""
+        for slot in self.slots:
+            sent = clock.now()
+            try:
+                fence = await see_through(self.store.aacquire(slot.key, self.owner, self._ttl, self.holder))
+                guard = self._granted(slot, fence, sent)
+            except BaseException:
+                await see_through(self._agive_back(slot))
+                raise
+            if guard is not None:
+                return guard
+        return None
+
+    def take_within(self, wait: float) -> LockGuard:
+        """Try until it is granted or ``wait`` seconds have passed. Raises `LockNotAcquired`, `AlreadyHeld`."""
+        start = clock.now()
+        guard = self.take()
+        if guard is None and self._is_own():
+            raise self._refusal(AlreadyHeld, self._lease(), 0.0)
+        if guard is None and wait > 0:
+            guard = self._wait_until(start + wait)
+        if guard is None:
+            raise self._refusal(LockNotAcquired, self._lease(), clock.now() - start if wait > 0 else 0.0)
+        return guard
+
+    async def atake_within(self, wait: float) -> LockGuard:
+        """Do as `take_within`."""
+        start = clock.now()
+        guard = await self.atake()
+        if guard is None and self._is_own():
+            raise self._refusal(AlreadyHeld, await self._alease(), 0.0)
+        if guard is None and wait > 0:
+            guard = await self._await_until(start + wait)
+        if guard is None:
+            raise self._refusal(LockNotAcquired, await self._alease(), clock.now() - start if wait > 0 else 0.0)
+        return guard
+
+    def _wait_until(self, deadline: float) -> LockGuard | None:
+        expiry = -math.inf  # of the holder's lease, as far as is known
+        with self.store.watch(self.slots[0].key) as watch:
+            while True:
+                guard, now = self.take(), clock.now()
+                if guard is not None or now >= deadline:
+                    return guard
+                if expiry <= now:
+                    expiry = _expiry(self.store.get(self.slots[0].key), now)
+                watch.wait(min(deadline, expiry) - now)
+
+    async def _await_until(self, deadline: float) -> LockGuard | None:
+        expiry = -math.inf
+        with self.store.watch(self.slots[0].key) as watch:
+            while True:
+                guard, now = await self.atake(), clock.now()
+                if guard is not None or now >= deadline:
+                    return guard
+                if expiry <= now:
+                    expiry = _expiry(await self.store.aget(self.slots[0].key), now)
+                await watch.async_wait(min(deadline, expiry) - now)
+
+    @property
+    def _ttl(self) -> float:
+        return self.terms.ttl if self.terms.max_hold is None else min(self.terms.ttl, self.terms.max_hold)
+
+    def _granted(self, slot: Slot, fence: int | None, sent: float) -> LockGuard | None:
+        if fence is None:
+            return None
+        grant = Grant(self.store, slot.name, slot.key, self.owner, self.holder, fence, sent)
+        guard = LockGuard(grant, self.terms, self.taker)
+        if guard.discard_if_late():
+            raise self.store.unavailable("acquire", slot.name, self._too_slow(clock.now() - sent))
+        signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)
+        return guard
+
+    def _is_own(self) -> bool:
+        """Has the caller itself taken every lease that would do?"""
+        return all(self._is_ours(held_by.get((self.store, slot.key))) for slot in self.slots)
+
+    def _is_ours(self, held: tuple[str, Taker] | None) -> bool:
+        if held is None:
+            return False
+        taker = held[1]
+        return taker.thread == self.taker.thread if self.taker.task is None else taker.task is self.taker.task
+
+    def _give_back(self, slot: Slot) -> None:
+        try:
+            self.store.release(slot.key, self.owner)
+        except StoreUnavailable:
+            return  # the TTL will
+
+    async def _agive_back(self, slot: Slot) -> None:
+        try:
+            await self.store.arelease(slot.key, self.owner)
+        except StoreUnavailable:
+            return
+
+    def _lease(self) -> LeaseInfo | None:
+        try:
+            return unprefixed(self.store.get(self.slots[0].key), self.prefix)
+        except StoreUnavailable:
+            return None
+
+    async def _alease(self) -> LeaseInfo | None:
+        try:
+            return unprefixed(await self.store.aget(self.slots[0].key), self.prefix)
+        except StoreUnavailable:
+            return None
+
+    def _too_slow(self, took: float) -> str:
+        return (
+            f"it answered after {describe_duration(took)}, too late for the TTL of "
+            f"{describe_duration(self.terms.ttl)}; the lock was given back. Use a longer TTL, or find out why the store is slow."
+        )
+
+    def _refusal(self, kind: type[LockNotAcquired], lease: LeaseInfo | None, waited: float) -> LockNotAcquired:
+        if kind is AlreadyHeld:
+            why = f"The calling {'thread' if self.taker.task is None else 'task'} has it, and would wait for itself."
+        elif waited:
+            why = f"Gave up after waiting {describe_duration(waited)}."
+        else:
+            why = "Did not wait; pass wait= to do so."
+        which = f"{self.name!r} (store {self.store.alias!r})"
+        which += f", all {len(self.slots)} of its places taken," if len(self.slots) > 1 else ""
+        return kind(
+            f"The lock {which} {describe_lease(lease)}. {why}",
+            name=self.name,
+            alias=self.store.alias,
+            lease=lease,
+            waited=waited,
+        )
+
+
+def _slots(name: str, prefix: str, limit: int | None) -> Sequence[Slot]:
+    if limit is None:
+        return (Slot(name, prefix + name),)
+    slots = [Slot(f"{name}#{place}", f"{prefix}{name}#{place}") for place in range(limit)]
+    start = random.randrange(limit)  # noqa: S311 - spreads the takers, and most succeed at the first try
+    return slots[start:] + slots[:start]
+
+
+def _expiry(lease: LeaseInfo | None, now: float) -> float:
+    return now + max(lease.remaining, 0.001) if lease is not None else now + 0.001

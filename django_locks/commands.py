@@ -1,0 +1,76 @@
+"""The edges of a management command that runs under a lock: exit codes, SIGTERM, a line for the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from .exceptions import LockError
+
+if TYPE_CHECKING:
+    from django.core.management.base import BaseCommand
+
+EXIT_TERMINATED = 128 + signal.SIGTERM
+
+
+def command_of(args: tuple[Any, ...]) -> BaseCommand | None:
+    """Return the command whose ``handle`` is called with these arguments, or ``None`` for another function."""
+    management = sys.modules.get("django.core.management.base")  # where no command ran, there is none to find
+    if management is not None and args and isinstance(args[0], management.BaseCommand):
+        return args[0]
+    return None
+
+
+@contextlib.contextmanager
+def edges(command: BaseCommand | None) -> Iterator[None]:
+    """Give a lock's error that leaves the command the exit status of its kind, and let SIGTERM unwind the command."""
+    if command is None:
+        yield
+        return
+    with terminated_in_order():
+        try:
+            yield
+        except LockError as error:
+            raise _command_error(error) from error
+
+
+@contextlib.contextmanager
+def terminated_in_order() -> Iterator[None]:
+    """Let the first SIGTERM raise SystemExit, so that ``finally`` blocks run and locks are released; exit status 143.
+
+    A handler that somebody else has installed is left alone, and so is any thread but the main one.
+    """
+    default = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM)
+    if default is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would break off the releases that the first one began
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def _command_error(error: LockError) -> LockError:
+    """Return the same error as one that is a CommandError too."""
+    twin = _command_error_type(type(error))(str(error))
+    twin.__dict__.update({**error.__dict__, "returncode": error.exit_code})
+    return twin
+
+
+@functools.cache
+def _command_error_type(kind: type[LockError]) -> type[LockError]:
+    from django.core.management.base import CommandError
+
+    return type(kind.__name__, (kind, CommandError), {"__module__": kind.__module__, "__doc__": kind.__doc__})
