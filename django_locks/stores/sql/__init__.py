@@ -13,7 +13,7 @@ from django_locks.stores.sql.sqlite import SQLiteStatements
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-__all__ = ["Statements", "statements_for"]
+__all__ = ["VENDORS", "Statements", "statements_for"]
 
 VENDORS: dict[str, type[Statements]] = {
     "postgresql": PostgreSQLStatements,

@@ -45,7 +45,7 @@ class Statements:
     #: Is the lease live? The end itself belongs to nobody: a successor may come at that very microsecond.
     live = "{expires_at} > {now}"
     #: Has the row been free for so long?
-    free = "{expires_at} <= {now} - %(older_than)s"
+    free = "{expires_at} < {now} - %(older_than)s"
     #: What `lease_info` reads.
     lease = "{name}, {owner}, {holder}, {fence}, {acquired_at}, {expires_at}, {now}"
     #: Which of these attributes a statement may name in braces, beside the table and its columns.
@@ -95,14 +95,14 @@ class Statements:
 
     def free_names(self, connection: BaseDatabaseWrapper, older_than: float, after: str, size: int) -> list[str]:
         """Return the first names that have been free for so long and come after ``after``."""
-        parameters = {"older_than": self._micros(older_than), "after": after, "size": size}
+        parameters = {"older_than": self._age(older_than), "after": after, "size": size}
         return [name for (name,) in self._read(connection, self._fill(FREE), parameters)]
 
     def forget(self, connection: BaseDatabaseWrapper, names: Sequence[str], older_than: float) -> int:
         """Delete those of the names that are still as free; return how many were."""
         parameters = {f"n{number}": name for number, name in enumerate(names)}
         sql = self._fill(FORGET).replace("{names}", ", ".join(f"%({key})s" for key in parameters))
-        return self._write(connection, sql, {**parameters, "older_than": self._micros(older_than)})
+        return self._write(connection, sql, {**parameters, "older_than": self._age(older_than)})
 
     def _micros(self, seconds: float) -> int:
         # Upwards to whole ticks: a lease that ends between two readings of a coarse clock would end early by a part
@@ -112,6 +112,10 @@ class Statements:
     def _kept(self, hold_for: float) -> int:
         # A name given back ended a microsecond ago, which is over by every vendor's reckoning.
         return self._micros(hold_for) or -1
+
+    def _age(self, older_than: float) -> int:
+        # At least one tick: a name forgotten and taken again within one would start again from an earlier fence.
+        return max(self._micros(older_than), self.resolution)
 
     def _fill(self, template: str) -> str:
         filled = self._filled.get(template)

@@ -34,23 +34,25 @@ def persist(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
     The step may therefore happen twice. Inside a transaction it happens once: only its owner can repeat that, and a
     connection closed there would lose the owner's work.
     """
-    start, pause, had_died = clock.now(), FIRST_PAUSE, False
-    for left in reversed(range(MOST_TRIES)):
-        was_open = connection.connection is not None
+    start, tries, had_died = clock.now(), 0, False
+    while True:
+        was_open, tries = connection.connection is not None, tries + 1
         try:
             return step()
         except Error as error:
-            if not left or not _is_free(connection) or clock.now() - start > LONGEST:
+            if tries == MOST_TRIES or not _is_free(connection) or clock.now() - start > LONGEST:
                 raise
             if is_conflict(error):
-                clock.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311
-                pause = min(pause * 2, LONGEST_PAUSE)
+                clock.sleep(_pause(tries))
             elif was_open and not had_died and is_dead(connection):
                 had_died = True
                 connection.close()
             else:
                 raise
-    raise AssertionError("unreachable")
+
+
+def _pause(tries: int) -> float:
+    return min(FIRST_PAUSE * 2.0**tries, LONGEST_PAUSE) * random.uniform(0.5, 1.5)  # noqa: S311
 
 
 def is_conflict(error: Error) -> bool:

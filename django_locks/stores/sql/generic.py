@@ -99,7 +99,7 @@ class GenericStatements(Statements):
         return free._raw_delete(connection.alias)  # delete() would read the rows, then forget the condition
 
     def _free(self, connection: BaseDatabaseWrapper, older_than: float) -> QuerySet[Lease]:
-        end = self._clock(connection) - self._micros(older_than)
+        end = self._clock(connection) - self._age(older_than)
         return _rows(connection).filter(expires_at__lt=from_micros(end))
 
     def _clock(self, connection: BaseDatabaseWrapper) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ACQUIRE = """
 INSERT INTO {table} AS l
   ({name}, {owner}, {holder}, {fence}, {acquired_at}, {expires_at}, {released_at}, {outcome})
-SELECT %(name)s::varchar, %(owner)s::varchar, %(holder)s::varchar, {now}, {now}, {now} + %(ttl)s::bigint, NULL, ''
+SELECT %(name)s::varchar, %(owner)s::varchar, %(holder)s::varchar, {now}, {now}, {now} + %(ttl)s, NULL, ''
 WHERE NOT EXISTS (
   SELECT 1 FROM {table} AS h
   WHERE h.{name} = %(name)s::varchar AND h.{owner} <> %(owner)s::varchar AND h.{expires_at} > {now})
@@ -26,7 +26,7 @@ ON CONFLICT ({name}) DO UPDATE SET
   {owner} = excluded.{owner}, {holder} = excluded.{holder}, {released_at} = NULL, {outcome} = '',
   {fence} = CASE WHEN {same} THEN l.{fence} ELSE l.{fence} + 1 END,
   {acquired_at} = CASE WHEN {same} THEN l.{acquired_at} ELSE {now} END,
-  {expires_at} = {now} + %(ttl)s::bigint
+  {expires_at} = {now} + %(ttl)s
 WHERE l.{owner} = excluded.{owner} OR l.{expires_at} <= {now}
 RETURNING l.{fence}""".replace("{same}", "l.{owner} = excluded.{owner} AND l.{expires_at} > {now}")
 

@@ -43,7 +43,6 @@ class SQLiteStatements(Statements):
     resolution = 1000
     # Strict the other way round: a cut clock is late by up to a millisecond, and the holder's is not.
     live = "{expires_at} >= {now}"
-    free = "{expires_at} < {now} - %(older_than)s"
 
     def acquire(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float, holder: str) -> int | None:
         parameters = {"name": name, "owner": owner, "holder": holder, "ttl": self._micros(ttl)}
