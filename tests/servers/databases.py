@@ -53,10 +53,10 @@ class Server:
         while True:
             try:
                 return self._ready()
-            except Exception:
+            except Exception as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
                     self.kill()
-                    raise RuntimeError(f"{self._command[0]} did not start:\n{self.log.read_text()[-4000:]}") from None
+                    raise RuntimeError(f"{self._command[0]} did not start:\n{self.log.read_text()[-4000:]}") from error
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -224,9 +224,9 @@ def _running(server: Server) -> Iterator[Server]:
 
 def _asks_postgres(port: int) -> Callable[[], None]:
     def ask() -> None:
-        from django.db.backends.postgresql.psycopg_any import Database as driver
+        from django.db.backends.postgresql.base import Database  # whichever driver Django takes
 
-        driver.connect(host="127.0.0.1", port=port, user="postgres", dbname="postgres", connect_timeout=5).close()
+        Database.connect(host="127.0.0.1", port=port, user="postgres", dbname="postgres", connect_timeout=5).close()
 
     return ask
 
