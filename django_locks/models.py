@@ -1,0 +1,117 @@
+"""The table of the database store, and the two kinds of column that it needs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db import models
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext_lazy as _
+
+from django_locks.instants import from_micros, to_micros
+from django_locks.values import HOLDER_LENGTH
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+    InstantBase = models.Field[Any, Any]  # None or not is said by each column
+    TextBase = models.CharField[str, str]
+else:
+    InstantBase, TextBase = models.Field, models.CharField
+
+
+class InstantField(InstantBase):
+    """Keep a moment as microseconds since the epoch in a BIGINT column; an aware UTC datetime in Python.
+
+    A date column means another moment whenever USE_TZ, TIME_ZONE or the session's time zone changes, and an hour too
+    many or too few when daylight saving time does. This one means the same moment to every process and every database.
+    A naive datetime is taken in the default time zone.
+    """
+
+    description = _("Moment")
+    default_error_messages = {"invalid": _("“%(value)s” is not a date and time.")}
+
+    def get_internal_type(self) -> str:
+        return "BigIntegerField"
+
+    def from_db_value(self, value: int | None, expression: Any, connection: Any) -> datetime | None:
+        return None if value is None else from_micros(value)
+
+    def to_python(self, value: Any) -> datetime | None:
+        if value is None:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool):
+            return from_micros(value)
+        moment = _parsed(value) if isinstance(value, str) else value
+        if not isinstance(moment, datetime):
+            raise ValidationError(self.error_messages["invalid"], code="invalid", params={"value": value})
+        if timezone.is_naive(moment):
+            moment = timezone.make_aware(moment, timezone.get_default_timezone())
+        return moment.astimezone(UTC)
+
+    def get_prep_value(self, value: Any) -> int | None:
+        moment = self.to_python(super().get_prep_value(value))
+        return None if moment is None else to_micros(moment)
+
+    def value_to_string(self, obj: models.Model) -> str:
+        moment = self.to_python(self.value_from_object(obj))
+        return "" if moment is None else moment.isoformat()
+
+    def formfield(self, *args: Any, **kwargs: Any) -> Any:
+        return super().formfield(*args, **{"form_class": forms.DateTimeField, **kwargs})
+
+
+def _parsed(text: str) -> datetime | None:
+    try:
+        return parse_datetime(text)
+    except ValueError:  # well formed, but no such date
+        return None
+
+
+class NameField(TextBase):
+    """Keep text that is compared byte by byte, whatever the database's default is.
+
+    MySQL's default collations hold ``job`` and ``JOB`` for one name, and its default character set may not even hold
+    every character.
+    """
+
+    collations = {"postgresql": "C", "mysql": "utf8mb4_bin"}
+
+    def db_type(self, connection: BaseDatabaseWrapper) -> str | None:
+        if connection.vendor == "postgresql":
+            # The same type under its long name: for "varchar" Django makes a second index, for LIKE.
+            return f"character varying({self.max_length})"
+        return super().db_type(connection)
+
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
+        parameters = super().db_parameters(connection)
+        return {**parameters, "collation": self.collations.get(connection.vendor, self.db_collation)}
+
+
+class Lease(models.Model):
+    """One row a name, which stays when its lease ends: the fence goes on from it, and people see who ran last.
+
+    No column but the name is indexed: an index on one that a renewal writes would cost PostgreSQL its HOT updates.
+    """
+
+    name = NameField(_("name"), max_length=255, primary_key=True)
+    owner = models.CharField(_("owner"), max_length=32, blank=True, default="", editable=False)
+    holder = NameField(_("holder"), max_length=HOLDER_LENGTH, blank=True)
+    fence = models.BigIntegerField(_("fence"))
+    acquired_at = InstantField(_("acquired at"))
+    expires_at = InstantField(_("expires at"))
+    released_at = InstantField(_("released at"), null=True, blank=True)
+    outcome = models.CharField(_("outcome"), max_length=16, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("lease")
+        verbose_name_plural = _("leases")
+        default_permissions = ("view",)
+        permissions = [("break_lease", "Can break a lease")]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,132 @@
+"""Leases in a table of a database of the project: PostgreSQL, MySQL, MariaDB, SQLite, or another that Django knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.apps import apps
+from django.core import checks
+from django.db import Error, connections
+
+from django_locks.exceptions import InvalidLockStore
+from django_locks.stores.base import RELEASED, BaseStore, Claim
+from django_locks.stores.sql import Statements, faults, statements_for
+from django_locks.values import LeaseInfo
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+T = TypeVar("T")
+
+APP_MISSING = "its table belongs to an app that is not installed"
+APP_HINT = "Add 'django_locks' to INSTALLED_APPS and run `manage.py migrate`, or choose another BACKEND in LOCKS."
+ALIAS_HINT = "Let LOCATION name an alias of DATABASES, or leave it out for 'default'."
+
+
+class DatabaseStore(BaseStore):
+    """LOCATION is an alias of DATABASES; ``"default"`` without one.
+
+    Each verb is one statement on the connection that the calling thread has to that alias. No router is asked: a
+    replica that lags must never say who holds a lock.
+    """
+
+    #: Leases renewed, listed or forgotten by one statement.
+    batch = 1000
+
+    def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
+        super().__init__(alias, location, key_prefix)
+        self._database = location or "default"
+        self._statements: dict[str, Statements] = {}
+
+    def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
+        return self._run("acquire", name, lambda sql, connection: sql.acquire(connection, name, owner, ttl, holder))
+
+    def renew(self, leases: Sequence[Claim]) -> set[str]:
+        if len(leases) == 1:
+            return self._renew_one(*leases[0])
+        starts = range(0, len(leases), self.batch)
+        return set[str]().union(*(self._renew_many(leases[start : start + self.batch]) for start in starts))
+
+    def _renew_one(self, name: str, owner: str, ttl: float) -> set[str]:
+        ours = self._run("renew", name, lambda sql, connection: sql.renew_one(connection, name, owner, ttl))
+        return {name} if ours else set()
+
+    def _renew_many(self, leases: Sequence[Claim]) -> set[str]:
+        return self._run("renew", "", lambda sql, connection: sql.renew(connection, leases))
+
+    def release(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
+        maybe_done = False
+
+        def step(sql: Statements, connection: BaseDatabaseWrapper) -> bool:
+            nonlocal maybe_done
+            try:
+                # Done by a try whose answer was lost: then it is not ours any more because of us.
+                return sql.release(connection, name, owner, hold_for, outcome) or maybe_done
+            except Error as error:
+                maybe_done = maybe_done or not faults.is_conflict(error)
+                raise
+
+        return self._run("release", name, step)
+
+    def get(self, name: str) -> LeaseInfo | None:
+        return self._run("read", name, lambda sql, connection: sql.get(connection, name))
+
+    def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
+        after = ""
+        while page := self._page(prefix, after):
+            # MySQL takes "a" for the same as "a ".
+            yield from (lease for lease in page if lease.name.startswith(prefix))
+            after = page[-1].name
+
+    def _page(self, prefix: str, after: str) -> list[LeaseInfo]:
+        return self._run("list", prefix, lambda sql, connection: sql.page(connection, prefix, after, self.batch))
+
+    def prune(self, older_than: float) -> int:
+        forgotten, after = 0, ""
+        while names := self._free_names(older_than, after):
+            forgotten += self._forget(names, older_than)
+            after = names[-1]
+        return forgotten
+
+    def _free_names(self, older_than: float, after: str) -> list[str]:
+        return self._run("prune", "", lambda sql, c: sql.free_names(c, older_than, after, self.batch))
+
+    def _forget(self, names: Sequence[str], older_than: float) -> int:
+        return self._run("prune", "", lambda sql, connection: sql.forget(connection, names, older_than))
+
+    def check(self) -> list[checks.CheckMessage]:
+        messages: list[checks.CheckMessage] = []
+        if not apps.is_installed("django_locks"):
+            what = f"LOCKS[{self.alias!r}] keeps its leases in the database, but {APP_MISSING}."
+            messages.append(checks.Error(what, hint=APP_HINT, id="django_locks.E005"))
+        if self._database not in connections.settings:
+            what = f"LOCKS[{self.alias!r}] has the LOCATION {self._database!r}, which is no alias of DATABASES."
+            messages.append(checks.Error(what, hint=ALIAS_HINT, id="django_locks.E006"))
+        return messages
+
+    def _connection(self) -> BaseDatabaseWrapper:
+        """Return the connection that the next statement goes to."""
+        return connections[self._database]
+
+    def _run(self, verb: str, name: str, step: Callable[[Statements, BaseDatabaseWrapper], T]) -> T:
+        self._require_settings()
+        connection = self._connection()
+        try:
+            return faults.persist(connection, lambda: step(self._sql(connection), connection))
+        except Error as error:
+            why = faults.MIGRATE.format(self._database) if faults.is_table_missing(error) else error
+            raise self.unavailable(verb, name, why) from error
+
+    def _sql(self, connection: BaseDatabaseWrapper) -> Statements:
+        statements = self._statements.get(connection.vendor)
+        if statements is None:
+            statements = self._statements[connection.vendor] = statements_for(connection)
+        return statements
+
+    def _require_settings(self) -> None:
+        if not apps.is_installed("django_locks"):
+            raise InvalidLockStore(f"The lock store {self.alias!r}: {APP_MISSING}. {APP_HINT}", alias=self.alias)
+        if self._database not in connections.settings:
+            message = f"The lock store {self.alias!r}: {self._database!r} is no alias of DATABASES. {ALIAS_HINT}"
+            raise InvalidLockStore(message, alias=self.alias)
