@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -129,7 +130,7 @@ def _split(args: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 def add_django_options(parser: CommandParser) -> None:
     """Let a subcommand take, after its name, the options that all management commands have."""
-    absent = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+    absent: Any = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
     parser.add_argument("-v", "--verbosity", type=int, choices=[0, 1, 2, 3], **absent)
     for option in ("--settings", "--pythonpath"):
         parser.add_argument(option, **absent)
@@ -149,17 +150,20 @@ def seconds(text: str) -> float:
 
 def duration(text: str) -> float:
     """Return a duration of more than zero seconds."""
-    return _cleaned(clean_duration, seconds(text), "the duration")
+    with _refusals():
+        return clean_duration(seconds(text), "the duration")
 
 
 def wait(text: str) -> float:
     """Return how many seconds to wait."""
-    return _cleaned(clean_wait, seconds(text), "the wait")
+    with _refusals():
+        return clean_wait(seconds(text), "the wait")
 
 
 def lock_name(text: str) -> str:
     """Return the name of a lock."""
-    return _cleaned(clean_name, text)
+    with _refusals():
+        return clean_name(text)
 
 
 def exit_code(text: str) -> int:
@@ -169,8 +173,9 @@ def exit_code(text: str) -> int:
     return int(text)
 
 
-def _cleaned(clean: Any, *values: Any) -> Any:
+@contextmanager
+def _refusals() -> Iterator[None]:
     try:
-        return clean(*values)
+        yield
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from error
