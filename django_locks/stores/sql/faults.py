@@ -18,9 +18,9 @@ T = TypeVar("T")
 MIGRATE = "its table is missing in the database {!r}, or is not of this version. Run `manage.py migrate`"
 
 #: Somebody else's statement had right of way. PostgreSQL and the standard: SQLSTATE; MySQL: error numbers.
-CONFLICTS = {"40001", "40P01", 1205, 1213}
+CONFLICTS: set[object] = {"40001", "40P01", 1205, 1213}
 SQLITE_CONFLICTS = {5, 6}  # SQLITE_BUSY, SQLITE_LOCKED: https://www.sqlite.org/rescode.html
-MISSING = {"42P01", "42703", 1146, 1054}
+MISSING: set[object] = {"42P01", "42703", 1146, 1054}
 SQLITE_MISSING = ("no such table", "no such column", "has no column")
 
 MOST_TRIES = 20
@@ -55,12 +55,14 @@ def persist(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
 
 def is_conflict(error: Error) -> bool:
     """Did the statement change nothing because of another one, so that it may be sent again?"""
-    return _code(error) in CONFLICTS or _sqlite_code(error) in SQLITE_CONFLICTS
+    return bool(_codes(error) & CONFLICTS) or _sqlite_code(error) in SQLITE_CONFLICTS
 
 
 def is_table_missing(error: Error) -> bool:
     """Is the table, or one of its columns, not there?"""
-    return _code(error) in MISSING or (_sqlite_code(error) == 1 and any(text in str(error) for text in SQLITE_MISSING))
+    return bool(_codes(error) & MISSING) or (
+        _sqlite_code(error) == 1 and any(text in str(error) for text in SQLITE_MISSING)
+    )
 
 
 def is_dead(connection: BaseDatabaseWrapper) -> bool:
@@ -72,11 +74,10 @@ def _is_free(connection: BaseDatabaseWrapper) -> bool:
     return not connection.in_atomic_block and (connection.connection is None or connection.autocommit)
 
 
-def _code(error: Error) -> Any:
+def _codes(error: Error) -> set[Any]:
     cause: Any = error.__cause__ or error
     # psycopg 3, psycopg2, and the MySQL drivers, which give the number as the first argument.
-    code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
-    return code or (cause.args[0] if cause.args else None)
+    return {getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None), *cause.args[:1]}
 
 
 def _sqlite_code(error: Error) -> int | None:

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import threading
+import time
+
+import pytest
+
+from django_locks import LeaseLost, StoreUnavailable, conf, locks
+from tests.faults import failing
+
+pytestmark = pytest.mark.usefixtures("memory_locks")
+
+
+def store():
+    return conf.entries("default").store
+
+
+def wait_until_lost(guard):
+    deadline = time.monotonic() + 5
+    while not guard.lost:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_second_release_is_false_and_harmless():
+    guard = locks.acquire("x")
+    assert guard.release() is True
+    successor = locks.acquire("x")
+    assert guard.release() is False
+    assert successor.release() is True
+
+
+def test_guard_is_a_context_manager_that_releases():
+    with locks.try_acquire("x") as guard:
+        assert locks.get("x") is not None
+    assert guard.released
+    assert locks.get("x") is None
+
+
+def test_explicit_release_in_the_block_is_no_loss():
+    with locks.lock("x") as guard:
+        guard.release()
+    assert not guard.lost
+
+
+def test_check_is_silent_while_held_and_raises_afterwards():
+    with locks.lock("x") as guard:
+        guard.check()
+    with pytest.raises(LeaseLost, match="has been released"):
+        guard.check()
+    assert guard.remaining == 0
+
+
+def test_body_that_outlives_its_lease_ends_in_an_error_although_it_succeeded():
+    with pytest.raises(LeaseLost, match="'x'.*run out") as caught:
+        with locks.lock("x", ttl=0.2) as guard:
+            wait_until_lost(guard)
+            successor = locks.acquire("x", wait=1)
+    assert caught.value.guard is guard
+    assert successor.release() is True
+
+
+def test_body_that_failed_after_a_loss_keeps_its_error_with_a_note():
+    with pytest.raises(KeyError) as caught:
+        with locks.lock("x", ttl=0.2) as guard:
+            wait_until_lost(guard)
+            raise KeyError("body")
+    assert any("'x'" in note and "run out" in note for note in caught.value.__notes__)
+
+
+def test_body_that_ends_by_its_own_check_raises_that_error_alone():
+    with pytest.raises(LeaseLost) as caught:
+        with locks.lock("x", ttl=0.2) as guard:
+            wait_until_lost(guard)
+            guard.check()
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_loss_noticed_only_at_the_release_is_reported_too():
+    with pytest.raises(LeaseLost, match="not ours any more"):
+        with locks.lock("x"):
+            locks.force_release("x")
+
+
+def test_failing_body_releases_and_keeps_its_error():
+    with pytest.raises(ValueError, match="body"):
+        with locks.lock("x"):
+            raise ValueError("body")
+    assert locks.get("x") is None
+
+
+def test_release_of_an_unreachable_store_raises_and_may_be_called_again():
+    guard = locks.acquire("x")
+    with failing(store(), "release", times=1):
+        with pytest.raises(StoreUnavailable):
+            guard.release()
+        assert not guard.released
+        assert not guard.lost
+        assert guard.release() is True
+    assert locks.get("x") is None
+
+
+def test_leaving_with_an_unreachable_store_keeps_the_bodys_error_and_warns(caplog):
+    with pytest.raises(ValueError, match="body"):
+        with failing(store(), "release"), locks.lock("x", ttl=0.5) as guard:
+            raise ValueError("body")
+    [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "'x'" in record.getMessage()
+    assert guard.owner not in record.getMessage()
+    assert not guard.released
+    guard.release()
+
+
+def test_leaving_with_an_unreachable_store_after_a_good_body_only_warns(caplog):
+    with failing(store(), "release"), locks.lock("x", ttl=0.5) as guard:
+        pass
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    guard.release()
+
+
+def test_guard_dropped_without_release_warns_and_does_not_release():
+    with pytest.warns(ResourceWarning, match="'x'.*without a release"):
+        locks.acquire("x", ttl=0.5)
+        gc.collect()
+    assert locks.get("x") is not None
+
+
+def test_guard_dropped_after_its_end_is_silent():
+    locks.acquire("x").release()
+    guard = locks.acquire("x", ttl=0.05)
+    wait_until_lost(guard)
+    del guard
+    gc.collect()
+
+
+def test_any_thread_may_release():
+    guard = locks.acquire("x")
+    results = []
+    thread = threading.Thread(target=lambda: results.append(guard.release()))
+    thread.start()
+    thread.join()
+    assert results == [True]
+    assert guard.released
+
+
+def test_repr_shows_state_and_no_secret():
+    guard = locks.acquire("x")
+    assert "'x'" in repr(guard)
+    assert "remaining" in repr(guard)
+    assert guard.owner not in repr(guard)
+    guard.release()
+    assert "released" in repr(guard)
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_forked_child_does_not_own_its_parents_guard():
+    guard = locks.acquire("x")
+    child = os.fork()
+    if child == 0:
+        fine = guard.lost and guard.remaining == 0 and guard.release() is False and locks.try_acquire("x") is not None
+        os._exit(0 if fine else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not guard.lost
+    assert guard.release() is True
