@@ -12,8 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_locks.conf import entries, locks
 from django_locks.exceptions import InvalidLockStore, LockError, LockNotAcquired
-from django_locks.management import arguments
-from django_locks.management.arguments import FREE, USAGE
+from django_locks.management.arguments import FREE, USAGE, add_subcommands
 from django_locks.management.run import Run
 from django_locks.service import LocksService
 from django_locks.text import printable, table
@@ -27,7 +26,7 @@ class Command(BaseCommand):
     requires_system_checks = []  # a wrong LOCKS ends in its exit code and its message
 
     def add_arguments(self, parser: CommandParser) -> None:
-        arguments.add_subcommands(parser)
+        add_subcommands(parser)
 
     def handle(self, *args: Any, subcommand: str, using: str, **options: Any) -> None:
         with _exit_codes():
