@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils import formats, timezone
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 else:
     LeaseAdminBase = admin.ModelAdmin
 
-COLUMNS = ("lock", "state", "holder_label", "held_for", "remaining", "fence", "last_run", "took")
+COLUMNS = ("lock", "state", "holder_label", "held_for", "remaining", "last_run", "took", "fence")
 MOST_AT_ONCE = 100
 NOTHING = "–"  # noqa: RUF001
 
@@ -91,21 +91,21 @@ class LeaseAdmin(LeaseAdminBase):
     def holder_label(self, lease: Any) -> str:
         return _isolated(lease.holder)
 
-    @admin.display(description=_("held for"), ordering="acquired_at", empty_value=NOTHING)
-    def held_for(self, lease: Any) -> str | None:
-        return Row(lease).age
+    @admin.display(description=_("held for"), ordering="acquired_at")
+    def held_for(self, lease: Any) -> str:
+        return Row(lease).age or NOTHING
 
-    @admin.display(description=_("remaining"), ordering="expires_at", empty_value=NOTHING)
-    def remaining(self, lease: Any) -> str | None:
-        return Row(lease).remaining
+    @admin.display(description=_("remaining"), ordering="expires_at")
+    def remaining(self, lease: Any) -> str:
+        return Row(lease).remaining or NOTHING
 
-    @admin.display(description=_("last run"), empty_value=NOTHING)
-    def last_run(self, lease: Any) -> str | None:
-        return Row(lease).last_run
+    @admin.display(description=_("last run"))
+    def last_run(self, lease: Any) -> str:
+        return Row(lease).last_run or NOTHING
 
-    @admin.display(description=_("took"), empty_value=NOTHING)
-    def took(self, lease: Any) -> str | None:
-        return Row(lease).took
+    @admin.display(description=_("took"))
+    def took(self, lease: Any) -> str:
+        return Row(lease).took or NOTHING
 
     @admin.display(description=_("acquired at"))
     def acquired(self, lease: Any) -> str:
@@ -257,4 +257,4 @@ def _isolated(text: str) -> str:
 
 
 def _moment(moment: datetime) -> str:
-    return str(formats.localize(timezone.localtime(moment)))
+    return f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S %Z}"

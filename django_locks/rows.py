@@ -23,6 +23,7 @@ from django_locks.values import describe_duration
 
 HELD, COOLING, FREE = "held", "cooling", "free"
 STATES = {HELD: _("Held"), COOLING: _("Cooling down"), FREE: _("Free")}
+NO_BREAK = "\N{NO-BREAK SPACE}"
 MARKS = {HELD: "●", COOLING: "◐", FREE: "○"}
 
 
@@ -98,7 +99,7 @@ class Row:
     @property
     def label(self) -> str:
         """The state, for people."""
-        return f"{MARKS[self.state]} {STATES[self.state]}"
+        return _unbroken(f"{MARKS[self.state]} {STATES[self.state]}")
 
     @property
     def live(self) -> bool:
@@ -127,7 +128,7 @@ class Row:
         if self.ended_at is None:
             return None
         parts = {"ago": _between(self.ended_at, self.now), "how": self._outcome()}
-        return gettext("%(ago)s ago, %(how)s") % parts
+        return _unbroken(gettext("%(ago)s ago, %(how)s") % parts)
 
     @property
     def took(self) -> str | None:
@@ -144,7 +145,11 @@ class Row:
 
 
 def _between(start: datetime, end: datetime) -> str:
-    return describe_duration((end - start).total_seconds())
+    return _unbroken(describe_duration((end - start).total_seconds()))
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", NO_BREAK)
 
 
 def key_of(name: str) -> str:

@@ -81,7 +81,7 @@ def held():
 def page(client, url):
     response = client.get(url)
     assert response.status_code == 200
-    return response.content.decode()
+    return response.content.decode().replace("\N{NO-BREAK SPACE}", " ")
 
 
 def links(html):
@@ -101,7 +101,7 @@ def fields(html):
 def confirmation(client, *names):
     response = client.post(list_url(), {"action": "break_lease", "_selected_action": names})
     assert response.status_code == 200
-    return response.content.decode()
+    return response.content.decode().replace("\N{NO-BREAK SPACE}", " ")
 
 
 def confirm(client, html):
