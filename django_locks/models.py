@@ -13,6 +13,7 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
 
 from django_locks.instants import from_micros, to_micros
+from django_locks.text import printable
 from django_locks.values import HOLDER_LENGTH
 
 if TYPE_CHECKING:
@@ -114,4 +115,4 @@ class Lease(models.Model):
         permissions = [("break_lease", "Can break a lease")]
 
     def __str__(self) -> str:
-        return self.name
+        return printable(self.name)

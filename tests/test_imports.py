@@ -15,15 +15,15 @@ PACKAGE = Path(django_locks.__file__).parent
 
 # Each room may import from the rows above its own, and nothing else of the package.
 ROWS = [
-    {"exceptions", "values", "clock", "signals"},
-    {"naming", "stores.base"},
-    {"models", "stores.sql", "stores.redis_scripts", "stores.memory", "stores.redis", "stores.database"},
+    {"exceptions", "values", "clock", "signals", "instants", "text"},
+    {"naming", "stores.base", "models"},
+    {"stores.sql", "stores.redis_scripts", "stores.memory", "stores.redis", "stores.database"},
     {"guard", "decorators"},
     {"service"},
     {"conf"},
     {""},
-    {"checks", "testing", "admin", "management.run"},
-    {"apps", "management.commands.locks"},
+    {"checks", "testing", "rows", "management.arguments", "management.run"},
+    {"apps", "admin", "management.commands.locks"},
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.apps import apps
@@ -10,6 +11,7 @@ from django.core import checks
 from django.db import Error, connections
 
 from django_locks.exceptions import InvalidLockStore
+from django_locks.instants import from_micros
 from django_locks.stores.base import RELEASED, BaseStore, Claim
 from django_locks.stores.sql import Statements, faults, statements_for
 from django_locks.values import LeaseInfo
@@ -94,6 +96,15 @@ class DatabaseStore(BaseStore):
 
     def _forget(self, names: Sequence[str], older_than: float) -> int:
         return self._run("prune", "", lambda sql, connection: sql.forget(connection, names, older_than))
+
+    @property
+    def database(self) -> str:
+        """The alias in DATABASES."""
+        return self._database
+
+    def clock(self) -> datetime:
+        """Return the database server's time, aware, UTC: what its rows are to be compared with."""
+        return from_micros(self._run("read the clock", "", lambda sql, connection: sql.clock(connection)))
 
     def check(self) -> list[checks.CheckMessage]:
         messages: list[checks.CheckMessage] = []

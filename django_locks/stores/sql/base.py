@@ -93,6 +93,10 @@ class Statements:
         }
         return [lease_info(row) for row in self._read(connection, self._fill(PAGE), parameters)]
 
+    def clock(self, connection: BaseDatabaseWrapper) -> int:
+        """Return the server's time in microseconds since the epoch."""
+        return int(self._read(connection, f"SELECT {self.now}", {})[0][0])
+
     def free_names(self, connection: BaseDatabaseWrapper, older_than: float, after: str, size: int) -> list[str]:
         """Return the first names that have been free for so long and come after ``after``."""
         parameters = {"older_than": self._age(older_than), "after": after, "size": size}

@@ -40,7 +40,7 @@ class GenericStatements(Statements):
         pass
 
     def acquire(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float, holder: str) -> int | None:
-        now = self._clock(connection)
+        now = self.clock(connection)
         grant = {"owner": owner, "expires_at": from_micros(now + self._micros(ttl))}
         new = {"holder": holder, "acquired_at": from_micros(now), "released_at": None, "outcome": ""}
         rows = _rows(connection).filter(name=name)
@@ -68,23 +68,23 @@ class GenericStatements(Statements):
         return {name for name, owner, ttl in leases if self.renew_one(connection, name, owner, ttl)}
 
     def renew_one(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
-        now = self._clock(connection)
+        now = self.clock(connection)
         held = _live(connection, now).filter(name=name, owner=owner)
         return held.update(expires_at=from_micros(now + self._micros(ttl))) > 0
 
     def release(self, connection: BaseDatabaseWrapper, name: str, owner: str, hold_for: float, outcome: str) -> bool:
-        now = self._clock(connection)
+        now = self.clock(connection)
         held = _live(connection, now).filter(name=name, owner=owner)
         end = from_micros(now + self._kept(hold_for))
         return held.update(owner="", released_at=from_micros(now), outcome=outcome, expires_at=end) > 0
 
     def get(self, connection: BaseDatabaseWrapper, name: str) -> LeaseInfo | None:
-        now = self._clock(connection)
+        now = self.clock(connection)
         row = _live(connection, now).filter(name=name).first()
         return _info(row, now) if row else None
 
     def page(self, connection: BaseDatabaseWrapper, prefix: str, after: str, size: int) -> list[LeaseInfo]:
-        now = self._clock(connection)
+        now = self.clock(connection)
         rows = _live(connection, now).filter(name__gt=after).order_by("name")
         if prefix:
             rows = rows.alias(head=Left("name", len(prefix))).filter(head=prefix)
@@ -99,10 +99,10 @@ class GenericStatements(Statements):
         return free._raw_delete(connection.alias)  # delete() would read the rows, then forget the condition
 
     def _free(self, connection: BaseDatabaseWrapper, older_than: float) -> QuerySet[Lease]:
-        end = self._clock(connection) - self._age(older_than)
+        end = self.clock(connection) - self._age(older_than)
         return _rows(connection).filter(expires_at__lt=from_micros(end))
 
-    def _clock(self, connection: BaseDatabaseWrapper) -> int:
+    def clock(self, connection: BaseDatabaseWrapper) -> int:
         return to_micros(_aware(_now(connection), connection))
 
 
