@@ -14,8 +14,13 @@ MEMORY = "django_locks.stores.memory.MemoryStore"
 REDIS = "django_locks.stores.redis.RedisStore"
 DATABASE = "django_locks.stores.database.DatabaseStore"
 
+BACKENDS = {
+    "memory": MEMORY,
+    **dict.fromkeys(("redis", "valkey", "cluster"), REDIS),
+    **dict.fromkeys(("sqlite", "postgresql", "mariadb"), DATABASE),
+}
 SHARED_STORES = ["redis", "valkey", "cluster", "sqlite", "postgresql", "mariadb"]
-STORES = ["memory", *SHARED_STORES]
+STORES = list(BACKENDS)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from django_locks.stores.base import BaseStore
 from django_locks.stores.database import DatabaseStore
 from django_locks.stores.sql import generic
 from django_locks.testing import StoreContract
+from tests.conftest import BACKENDS
 from tests.crew import Spec
 
 
@@ -94,9 +95,9 @@ class OtherVendorOnMariaDBTests(OtherVendor, unittest.TestCase):
     kind = "mariadb"
 
 
-def test_every_store_of_the_package_has_a_suite(spec_of: Any) -> None:
+def test_every_store_of_the_package_has_a_suite() -> None:
     suites = [suite for suite in globals().values() if isinstance(suite, type) and issubclass(suite, OnServer)]
-    tested = {spec_of(suite.kind).locks["BACKEND"] for suite in suites if issubclass(suite, unittest.TestCase)}
+    tested = {BACKENDS[suite.kind] for suite in suites if issubclass(suite, unittest.TestCase)}
     assert tested == _shipped_stores()
 
 
