@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+
+from tests.servers import databases, redis
+from tests.servers.fixtures_redis import started
 
 MANAGE = Path(__file__).parent.parent / "testproject" / "manage.py"
 
@@ -39,6 +44,31 @@ def test_demo_shows_all_of_it_and_exits_0(tmp_path):
         assert text in ended.stdout
     assert "\x1b[" not in ended.stdout
     assert list(tmp_path.glob("django-locks-*/demo.sqlite3"))
+
+
+@contextmanager
+def database_url(run, scheme):
+    with run() as server:
+        entry = {"USER": "", "PASSWORD": "", "HOST": "", **server.settings}
+        login = f"{quote(entry['USER'])}:{quote(entry['PASSWORD'])}"
+        yield f"{scheme}://{login}@{entry['HOST']}:{entry['PORT']}/{entry['NAME']}"
+
+
+SERVERS = {
+    "postgresql": ({}, "DATABASE_URL", lambda: database_url(databases.postgres, "postgres")),
+    "mariadb": ({}, "DATABASE_URL", lambda: database_url(databases.mariadb, "mysql")),
+    "redis": ({"LOCKS_STORE": "redis"}, "REDIS_URL", redis.valkey),
+}
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("kind", SERVERS)
+def test_demo_passes_on_a_server(kind, tmp_path):
+    env, variable, run = SERVERS[kind]
+    with contextmanager(started)(run()) as url:
+        ended = demo(tmp_path, **env, **{variable: url})
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert url not in ended.stdout, "it may hold a password"
 
 
 def test_demo_in_memory_says_why_it_cannot(tmp_path):

@@ -34,8 +34,8 @@ Only the lease that was shown is freed, never one that was granted in the meanti
 
 Example: manage.py locks release cron:nightly --force"""
 RUN_HELP = f"""Options come before the --, the command after it. A management command runs in this process,
-anything else as a child: write its path (/usr/bin/test) where both have the name. The lease is not renewed:
-choose a --ttl longer than the run.
+anything else as a child: write its path (/usr/bin/test) where both have the name. The lease is renewed for as
+long as the command runs.
 
 {CODES},
 {BUSY} somebody else holds the lock (or the code of -E), 74 the lease was lost; otherwise the command's own,

@@ -13,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from testproject.jobs.replicas import Replica
 
-TTL = 5  # seconds; longer than each run below, for leases are not renewed
-WORK = 4
+TTL = 3  # seconds
+WORK = 4  # longer than the TTL, for a lease is renewed while its holder lives
 PATIENCE = 30
 IN_MEMORY = (
     "LOCKS_STORE=memory keeps leases in the memory of each process, so replicas cannot exclude one another: there is "
@@ -61,17 +61,17 @@ class Command(BaseCommand):
         self._title("A holder is killed by SIGKILL: nobody releases its lease")
         victim = self._replica("replica 4", "nightly", "--seconds", str(WORK))
         victim.wait_for("Running with fence", PATIENCE)
-        granted = time.monotonic()
         victim.wait_for("s of work done", PATIENCE)
+        killed = time.monotonic()
         victim.kill()
         self._expect(victim.wait(PATIENCE) == -9 and "Done." not in victim.text, "the holder dies at its work")
         self._title("Cron goes on starting replicas: they skip until the TTL has run out")
-        skipped, heir = self._start_until_one_runs(granted + PATIENCE)
-        took = time.monotonic() - granted
+        skipped, heir = self._start_until_one_runs(killed + PATIENCE)
+        took = time.monotonic() - killed
         self._expect(any(_names(replica.holder, victim) for replica in skipped), "the dead holder's lease is respected")
-        self._expect(
-            heir is not None and TTL - 1 <= took <= TTL + 6, f"a replica takes over after one TTL (here {took:.1f} s)"
-        )
+        # It was renewed up to a third of the TTL before its end; a replica takes a while to start.
+        in_time = heir is not None and TTL / 2 <= took <= TTL + 6
+        self._expect(in_time, f"a replica takes over after one TTL (here {took:.1f} s after the kill)")
         self._expect(
             bool(heir and heir.fence and victim.fence and heir.fence > victim.fence),
             "its fence is higher than the dead one's",
