@@ -440,6 +440,44 @@ def test_dead_connection_goes_unnoticed(kind: str, verb: str, connect: Connect) 
     assert VERBS[verb](store)
 
 
+@pytest.mark.parametrize("kind", SERVERS)
+def test_server_that_is_down_is_unavailable_and_one_that_is_back_goes_unnoticed(
+    kind: str, connect: Connect, request: pytest.FixtureRequest
+) -> None:
+    store, server = DatabaseStore("default", connect(kind)), request.getfixturevalue(kind)
+    fence = store.acquire("job", ME, 60, "me")
+    server.restart()
+    assert store.acquire("job", ME, 60, "me") == fence
+    server.stop()
+    try:
+        with pytest.raises(StoreUnavailable):
+            store.renew([("job", ME, 60)])
+        with pytest.raises(StoreUnavailable):
+            store.release("job", ME)
+    finally:
+        server.start()
+    assert store.release("job", ME) is True
+
+
+def test_pool_of_dead_connections_goes_unnoticed(connect: Connect) -> None:
+    pytest.importorskip("psycopg_pool")
+    pooled = connect("postgresql", "locks_pool", OPTIONS={"pool": {"min_size": 3, "max_size": 3}})
+    store, other = DatabaseStore("default", pooled), connect("postgresql")
+    try:
+        store.acquire("job", ME, 60, "me")
+        connections[pooled].close()
+        connections[pooled].pool.wait()
+        with connections[other].cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+            assert len(cursor.fetchall()) == 3
+        assert store.release("job", ME) is True
+    finally:
+        connections[pooled].close_pool()
+
+
 def test_dead_connection_in_a_transaction_is_its_owner_s(connect: Connect) -> None:
     store = DatabaseStore("default", connect("postgresql"))
     other = connect("postgresql", "locks_other")
