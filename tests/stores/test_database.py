@@ -11,6 +11,7 @@ import pytest
 from django.db import connections
 from django.test.utils import CaptureQueriesContext, override_settings
 
+from django_locks.models import Lease
 from django_locks.stores.database import DatabaseStore
 from django_locks.stores.sql import statements_for
 from django_locks.stores.sql.generic import GenericStatements
@@ -63,8 +64,6 @@ def test_each_verb_is_one_statement(store: DatabaseStore) -> None:
 
 
 def test_thousand_leases_are_renewed_by_one_statement(store: DatabaseStore) -> None:
-    from django_locks.models import Lease
-
     now = datetime.now(UTC)
     end = now + timedelta(seconds=60)
     rows = [Lease(name=f"n{i}", owner=ME, fence=i, acquired_at=now, expires_at=end) for i in range(1000)]
@@ -257,6 +256,20 @@ def test_somebody_was_faster_than_the_generic_statements(statement: str, kind: s
     assert row(store, "job").owner == YOU
 
 
+def test_late_renewal_was_faster_than_the_generic_takeover(connect: Connect) -> None:
+    store = GenericStore("default", connect("sqlite"))
+    store.acquire("job", YOU, 30, "you")
+    expire(store, "job")
+    later = datetime.now(UTC) + timedelta(seconds=30)
+
+    def renew() -> None:
+        Lease.objects.using(alias_of(store)).filter(name="job").update(expires_at=later)
+
+    with faulty(store, before=renew, only="UPDATE"):
+        assert store.acquire("job", ME, 30, "me") is None
+    assert row(store, "job").owner == YOU
+
+
 def test_unknown_vendor_and_old_sqlite_get_the_generic_statements(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,8 +282,6 @@ def test_unknown_vendor_and_old_sqlite_get_the_generic_statements(
 
 
 def test_prune_is_bounded_and_spares_the_living(any_store: DatabaseStore) -> None:
-    from django_locks.models import Lease
-
     any_store.batch = 100
     old = datetime.now(UTC) - timedelta(days=9)
     rows = [Lease(name=f"n{i:03}", fence=1, acquired_at=old, expires_at=old) for i in range(250)]
