@@ -162,7 +162,7 @@ class Claim:
     def _too_slow(self, took: float) -> str:
         return (
             f"it answered after {describe_duration(took)}, too late for the TTL of "
-            f"{describe_duration(self.terms.ttl)}; the lock was given back. Use a longer TTL, or find out why the store is slow."
+            f"{describe_duration(self.terms.ttl)}; the lock was given back. Use a longer TTL, or a faster store."
         )
 
     def _refusal(self, kind: type[LockNotAcquired], lease: LeaseInfo | None, waited: float) -> LockNotAcquired:

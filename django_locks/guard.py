@@ -473,7 +473,7 @@ class LockGuard:
         if clock.now() < self._expires:
             warnings.warn(
                 f"The guard of {self.name!r} (store {self.alias!r}) was dropped without a release: its lock stays "
-                f"taken for {describe_duration(self._expires - clock.now())}. Call guard.release(), or use a with block.",
+                f"taken for {describe_duration(self._expires - clock.now())}. Call release(), or use a with block.",
                 ResourceWarning,
                 source=self,
                 stacklevel=2,

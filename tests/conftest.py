@@ -1,13 +1,73 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tests.crew import Crew, Spec
+
+pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis"]
+
 MEMORY = "django_locks.stores.memory.MemoryStore"
+REDIS = "django_locks.stores.redis.RedisStore"
+DATABASE = "django_locks.stores.database.DatabaseStore"
+
+BACKENDS = {
+    "memory": MEMORY,
+    **dict.fromkeys(("redis", "valkey", "cluster"), REDIS),
+    **dict.fromkeys(("sqlite", "postgresql", "mariadb"), DATABASE),
+}
+SHARED_STORES = ["redis", "valkey", "cluster", "sqlite", "postgresql", "mariadb"]
+STORES = list(BACKENDS)
 
 
 @pytest.fixture
-def memory_locks(settings):
+def memory_locks(settings: Any) -> None:
     """Use a memory store that no other test shares."""
     settings.LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": uuid.uuid4().hex}}
+
+
+@pytest.fixture
+def spec_of(request: pytest.FixtureRequest) -> Any:
+    """Return the settings of a store by its kind, with its server running and its table made."""
+
+    def spec(kind: str, **entry: Any) -> Spec:
+        if kind == "memory":
+            return Spec({"BACKEND": MEMORY, "LOCATION": uuid.uuid4().hex, **entry})
+        if kind in ("redis", "valkey"):
+            return Spec({"BACKEND": REDIS, "LOCATION": request.getfixturevalue(f"{kind}_url"), **entry})
+        if kind == "cluster":
+            urls = request.getfixturevalue("cluster_urls")
+            return Spec({"BACKEND": REDIS, "LOCATION": urls, "OPTIONS": {"cluster": True}, **entry})
+        from django.db import connections
+
+        alias = request.getfixturevalue("connect")(kind)
+        return Spec({"BACKEND": DATABASE, "LOCATION": alias, **entry}, {alias: connections.settings[alias]})
+
+    return spec
+
+
+@pytest.fixture(params=STORES)
+def any_store(request: pytest.FixtureRequest, spec_of: Any, settings: Any) -> Spec:
+    """Let ``locks`` use each store in turn."""
+    spec: Spec = spec_of(request.param)
+    settings.LOCKS = {"default": spec.locks}
+    return spec
+
+
+@pytest.fixture(params=SHARED_STORES)
+def shared_store(request: pytest.FixtureRequest, spec_of: Any, settings: Any) -> Spec:
+    """Let ``locks`` use each store in turn that processes share."""
+    spec: Spec = spec_of(request.param)
+    settings.LOCKS = {"default": spec.locks}
+    return spec
+
+
+@pytest.fixture(scope="session")
+def crew() -> Iterator[Crew]:
+    """Sixteen processes, started once."""
+    crew = Crew(16)
+    yield crew
+    crew.close()

@@ -119,6 +119,10 @@ class DatabaseStore(BaseStore):
     def _is_configured(self) -> bool:
         return isinstance(self._database, str) and self._database in connections.settings
 
+    def leave_thread(self) -> None:
+        if self._database in connections.settings:
+            connections[self._database].close()
+
     def _connection(self) -> BaseDatabaseWrapper:
         """Return the connection that the next statement goes to."""
         return connections[self._database]

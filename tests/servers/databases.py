@@ -251,7 +251,7 @@ def _run_as(user: str | None, command: Sequence[object]) -> None:
 
 @contextmanager
 def _folder(prefix: str, user: str | None) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=f"locks-{prefix}-", dir="/tmp" if sys.platform != "win32" else None))  # noqa: S108
+    folder = Path(tempfile.mkdtemp(prefix=f"locks-{prefix}-", dir="/tmp" if sys.platform != "win32" else None))
     try:
         if user:
             shutil.chown(folder, user)

@@ -257,7 +257,7 @@ def test_names_compare_byte_by_byte(any_store: DatabaseStore) -> None:
         "ss",
         "i",
         "İ",
-        "ı",  # noqa: RUF001
+        "ı",
         "Ω",
         "🔒",
         "🔓",
