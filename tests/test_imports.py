@@ -18,8 +18,9 @@ ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants"],
     ["models", "stores.base", "tasks", "naming", "commands"],
     ["renewal", "stores.redis_wire", "stores.redis_client", "stores.sql.base", "stores.sql.faults"],
-    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql", "stores.sql.sqlite"],
-    ["stores.sql"],
+    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
+    ["stores.sql.sqlite"],
+    ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
     ["service"],
@@ -76,9 +77,7 @@ def test_every_room_has_a_row() -> None:
 
 
 def test_package_imports_before_any_settings_exist() -> None:
-    script = (
-        "import django_locks, sys; assert 'django_locks.models' not in sys.modules"
-    )
+    script = "import django_locks, sys; assert 'django_locks.models' not in sys.modules"
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, env={})
     assert (run.returncode, run.stderr) == (0, "")
 
