@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import clock, signals
 from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
-from .guard import Grant, LockGuard, Taker, Terms, held_by
+from .guard import Grant, LockGuard, Taker, Terms, held_by, leaving
 from .stores.base import BaseStore
 from .tasks import see_through
 from .values import LeaseInfo, describe_duration, describe_lease, new_owner, unprefixed
@@ -41,6 +41,8 @@ class Claim:
         """Try once."""
         for slot in self.slots:
             sent = clock.now()
+            if (guard := self._taken_up(slot, sent)) is not None:
+                return guard
             try:
                 fence = self.store.acquire(slot.key, self.owner, self._ttl, self.holder)
                 guard = None if fence is None else self._granted(slot, fence, sent, self.store.is_confined())
@@ -122,6 +124,16 @@ class Claim:
             raise self.store.unavailable("acquire", slot.name, self._too_slow(clock.now() - sent))
         signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)
         return guard
+
+    def _taken_up(self, slot: Slot, sent: float) -> LockGuard | None:
+        """Return the lease again that this thread has left inside the transaction that is still open."""
+        left = leaving.get((self.store, slot.key))
+        if left is None or not self._is_ours(held_by.get((self.store, slot.key))):
+            return None
+        if slot.key not in self.store.renew([left.claim(sent, self._ttl)]):
+            left.refused()
+            return None
+        return left.take_up(self.terms, self.taker, sent)
 
     def _is_own(self) -> bool:
         """Has the caller itself taken every lease that would do?"""

@@ -48,6 +48,8 @@ T = TypeVar("T")
 class _Here(threading.local):
     #: Is this thread one of the package's own, and what for?
     own: Literal["", "renewal", "callers"] = ""
+    #: Is it asking a store just now?
+    asking = False
 
 
 here = _Here()
@@ -104,6 +106,8 @@ class BaseStore:
 
     #: Does a lease exclude nobody outside this process?
     process_local = False
+    #: In which of Django's DATABASES are the leases, if in any?
+    database_alias: str | None = None
 
     def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
         self.alias = alias
@@ -168,6 +172,18 @@ class BaseStore:
 
     async def ais_confined(self) -> bool:
         return self.is_confined()
+
+    def is_in_database(self, alias: str) -> bool:
+        """Are the leases in the database of that alias of Django's DATABASES, so that `lock_row` can be used?"""
+        return False
+
+    def lock_row(self, alias: str, claim: Claim) -> bool:
+        """In the transaction that is open on that database, lock the lease's row; return whether it is the owner's.
+
+        Until the transaction ends, nobody takes the lease over. Where a database knows no locks on rows, it is locked
+        for writing as a whole, and the lease is renewed. A database's own errors are passed on.
+        """
+        raise NotImplementedError
 
     def leave_thread(self) -> None:
         """Give back what the calling thread alone has opened, since it ends."""
