@@ -26,6 +26,8 @@ ROWS = [
     ["service"],
     ["conf"],
     ["__init__"],
+    ["recorder"],
+    ["history"],
     ["checks", "testing", "rows", "management.arguments", "management.run"],
     ["apps", "admin", "management.commands.locks"],
 ]

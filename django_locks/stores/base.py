@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 class _Here(threading.local):
     #: Is this thread one of the package's own, and what for?
-    own: Literal["", "renewal", "callers"] = ""
+    own: Literal["", "renewal", "callers", "history"] = ""
     #: Is it asking a store just now?
     asking = False
 
