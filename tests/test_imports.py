@@ -17,7 +17,15 @@ PACKAGE = Path(django_locks.__file__).parent
 ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants"],
     ["models", "stores.base", "tasks", "naming", "commands"],
-    ["renewal", "stores.redis_wire", "stores.redis_client", "stores.sql.base", "stores.sql.faults"],
+    [
+        "renewal",
+        "stores.redis_wire",
+        "stores.redis_async",
+        "stores.redis_client",
+        "stores.per_loop",
+        "stores.sql.base",
+        "stores.sql.faults",
+    ],
     ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql", "stores.sql.sqlite"],
     ["stores.sql"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
@@ -29,8 +37,13 @@ ROWS = [
     ["apps", "admin", "management.commands.locks"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
-# Redis' two halves have an order of their own.
-WITHIN_ROW = {("stores.redis_client", "stores.redis_wire"), ("stores.sql.faults", "stores.sql.base")}
+# Redis' rooms have an order of their own.
+WITHIN_ROW = {
+    ("stores.redis_client", "stores.redis_async"),
+    ("stores.redis_async", "stores.redis_wire"),
+    ("stores.redis_client", "stores.redis_wire"),
+    ("stores.sql.faults", "stores.sql.base"),
+}
 
 
 def rooms() -> dict[str, Path]:
@@ -76,9 +89,7 @@ def test_every_room_has_a_row() -> None:
 
 
 def test_package_imports_before_any_settings_exist() -> None:
-    script = (
-        "import django_locks, sys; assert 'django_locks.models' not in sys.modules"
-    )
+    script = "import django_locks, sys; assert 'django_locks.models' not in sys.modules"
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, env={})
     assert (run.returncode, run.stderr) == (0, "")
 
