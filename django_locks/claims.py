@@ -43,7 +43,7 @@ class Claim:
             sent = clock.now()
             try:
                 fence = self.store.acquire(slot.key, self.owner, self._ttl, self.holder)
-                guard = self._granted(slot, fence, sent)
+                guard = None if fence is None else self._granted(slot, fence, sent, self.store.is_confined())
             except BaseException:
                 self._give_back(slot)  # it may have been granted although no answer came
                 raise
@@ -57,7 +57,7 @@ class Claim:
             sent = clock.now()
             try:
                 fence = await see_through(self.store.aacquire(slot.key, self.owner, self._ttl, self.holder))
-                guard = self._granted(slot, fence, sent)
+                guard = None if fence is None else self._granted(slot, fence, sent, await self.store.ais_confined())
             except BaseException:
                 await see_through(self._agive_back(slot))
                 raise
@@ -115,11 +115,9 @@ class Claim:
     def _ttl(self) -> float:
         return self.terms.ttl if self.terms.max_hold is None else min(self.terms.ttl, self.terms.max_hold)
 
-    def _granted(self, slot: Slot, fence: int | None, sent: float) -> LockGuard | None:
-        if fence is None:
-            return None
+    def _granted(self, slot: Slot, fence: int, sent: float, confined: bool) -> LockGuard:
         grant = Grant(self.store, slot.name, slot.key, self.owner, self.holder, fence, sent)
-        guard = LockGuard(grant, self.terms, self.taker)
+        guard = LockGuard(grant, self.terms, self.taker, confined=confined)
         if guard.discard_if_late():
             raise self.store.unavailable("acquire", slot.name, self._too_slow(clock.now() - sent))
         signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)

@@ -98,6 +98,7 @@ class LockGuard:
         "__weakref__",
         "_acquired_at",
         "_body",
+        "_confined",
         "_expires",
         "_fault",
         "_grant",
@@ -113,7 +114,7 @@ class LockGuard:
         "window",
     )
 
-    def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0) -> None:
+    def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0, confined: bool = False) -> None:
         self._state = _State.HELD
         self._grant = grant
         self._terms = terms
@@ -124,9 +125,11 @@ class LockGuard:
         self._fault: StoreUnavailable | None = None
         self._body: CancelOnLoss | None = None
         self.in_flight = math.inf
+        self._confined = confined
         self._count(grant.sent, self._capped(terms.ttl, grant.sent))
         held_by[grant.store, grant.key] = grant.owner, taker
-        keeper.add(self)
+        if not confined:
+            keeper.add(self)
 
     # What it is
 
@@ -178,7 +181,7 @@ class LockGuard:
         """
         if self.lost or self._state is not _State.HELD:
             return 0.0
-        return max(0.0, self._expires - clock.now())
+        return max(0.0, self._expires - (self._sent if self._confined else clock.now()))
 
     @property
     def lost(self) -> bool:
@@ -367,6 +370,9 @@ class LockGuard:
             self._terms.max_hold is None or self._expires < self._granted + self._terms.max_hold - 0.001
         )
         self.window = ttl / 6
+        if self._confined:
+            self.due = self.deadline = math.inf
+            return
         self.due = sent + ttl / 3 if renews else math.inf
         self.deadline = sent + ttl * 2 / 3 if renews else self._expires
 

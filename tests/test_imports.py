@@ -17,17 +17,10 @@ PACKAGE = Path(django_locks.__file__).parent
 ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants"],
     ["models", "stores.base", "tasks", "naming", "commands"],
-    [
-        "renewal",
-        "stores.redis_wire",
-        "stores.redis_async",
-        "stores.redis_client",
-        "stores.per_loop",
-        "stores.sql.base",
-        "stores.sql.faults",
-    ],
-    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql", "stores.sql.sqlite"],
-    ["stores.sql"],
+    ["renewal", "stores.per_loop", "stores.redis_wire", "stores.sql.base", "stores.sql.faults"],
+    ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
+    ["stores.redis_client", "stores.sql.sqlite"],
+    ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
     ["service"],
@@ -37,13 +30,7 @@ ROWS = [
     ["apps", "admin", "management.commands.locks"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
-# Redis' rooms have an order of their own.
-WITHIN_ROW = {
-    ("stores.redis_client", "stores.redis_async"),
-    ("stores.redis_async", "stores.redis_wire"),
-    ("stores.redis_client", "stores.redis_wire"),
-    ("stores.sql.faults", "stores.sql.base"),
-}
+WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}
 
 
 def rooms() -> dict[str, Path]:

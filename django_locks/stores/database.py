@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core import checks
 from django.db import Error, connections
@@ -13,6 +14,7 @@ from django.db import Error, connections
 from django_locks.exceptions import InvalidLockStore
 from django_locks.instants import from_micros
 from django_locks.stores.base import RELEASED, BaseStore, Claim
+from django_locks.stores.connections import close_private, connection_to, is_confined, may_be_confined
 from django_locks.stores.sql import Statements, faults, statements_for
 from django_locks.values import LeaseInfo
 
@@ -29,7 +31,7 @@ ALIAS_HINT = "Let LOCATION name an alias of DATABASES, or leave it out for 'defa
 class DatabaseStore(BaseStore):
     """LOCATION is an alias of DATABASES; ``"default"`` without one.
 
-    Each verb is one statement on the connection that the calling thread has to that alias. No router is asked: a
+    Each verb is one statement, on a connection that `django_locks.stores.connections` chooses. No router is asked: a
     replica that lags must never say who holds a lock.
     """
 
@@ -123,15 +125,29 @@ class DatabaseStore(BaseStore):
         if self._database in connections.settings:
             connections[self._database].close()
 
-    def _connection(self) -> BaseDatabaseWrapper:
-        """Return the connection that the next statement goes to."""
-        return connections[self._database]
+    def close(self) -> None:
+        close_private(self._database)
+
+    def is_confined(self) -> bool:
+        return is_confined(connections[self._database])
+
+    async def ais_confined(self) -> bool:
+        if not may_be_confined(self._database):
+            return False
+        return await sync_to_async(self.is_confined)()
+
+    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        self._require_settings()
+        if await self.ais_confined():
+            return await sync_to_async(call)(*args)
+        return await super()._in_thread(call, *args)
 
     def _run(self, verb: str, name: str, step: Callable[[Statements, BaseDatabaseWrapper], T]) -> T:
         self._require_settings()
-        connection = self._connection()
+        chosen = connection_to(self._database)
         try:
-            return faults.persist(connection, lambda: step(self._sql(connection), connection))
+            with chosen as connection:
+                return faults.persist(connection, lambda: step(self._sql(connection), connection))
         except Error as error:
             why = faults.MIGRATE.format(self._database) if faults.is_table_missing(error) else error
             raise self.unavailable(verb, name, why) from error

@@ -190,7 +190,7 @@ def behind_sentinels(
 ) -> AsyncSingleLink:
     """Return a link to the primary of that name."""
     timeout = sentinel_options.get("socket_timeout")
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
+    sentinel = Sentinel(
         hosts, sentinel_kwargs=_translated(driver.Redis, sentinel_options) | {"socket_timeout": timeout}
     )
     client = sentinel.master_for(primary, **_translated(driver.Redis, options), socket_timeout=None)

@@ -29,14 +29,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
 
 
 def persist(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
-    """Return what the step returns, over conflicts and one dead connection.
+    """Return what the step returns, over conflicts and dead connections.
 
-    The step may therefore happen twice. Inside a transaction it happens once: only its owner can repeat that, and a
-    connection closed there would lose the owner's work.
+    The step may therefore happen more than once. Inside a transaction it happens once: only the transaction's owner can
+    repeat that, and a connection closed there would lose the owner's work.
     """
-    start, tries, had_died = clock.now(), 0, False
+    start, tries = clock.now(), 0
     while True:
-        was_open, tries = connection.connection is not None, tries + 1
+        tries += 1
         try:
             return step()
         except Error as error:
@@ -44,9 +44,8 @@ def persist(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
                 raise
             if is_conflict(error):
                 clock.sleep(_pause(tries))
-            elif was_open and not had_died and is_dead(connection):
-                had_died = True
-                connection.close()
+            elif is_dead(connection):
+                connection.close()  # a pool may give another that died with it, so this is not the last try
             else:
                 raise
 
@@ -68,8 +67,11 @@ def is_table_missing(error: Error) -> bool:
 
 
 def is_dead(connection: BaseDatabaseWrapper) -> bool:
-    """Ask the server: an idle connection may have been cut long ago, by a restart or by a box on the way."""
-    return connection.connection is None or not connection.is_usable()
+    """Was the connection cut while nobody looked, by a restart or by a box on the way? Asks the server.
+
+    One that could not be made at all is not dead: the server is.
+    """
+    return connection.connection is not None and not connection.is_usable()
 
 
 def _is_free(connection: BaseDatabaseWrapper) -> bool:

@@ -103,7 +103,9 @@ class GenericStatements(Statements):
         return _rows(connection).filter(expires_at__lt=from_micros(end))
 
     def clock(self, connection: BaseDatabaseWrapper) -> int:
-        return to_micros(_aware(_now(connection), connection))
+        if not self.now:
+            return to_micros(_aware(_now(connection), connection))
+        return int(self._read(connection, f"SELECT {self.now}", {})[0][0])
 
 
 def _rows(connection: BaseDatabaseWrapper) -> QuerySet[Lease]:

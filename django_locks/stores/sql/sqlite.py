@@ -1,4 +1,4 @@
-"""SQLite's statements, for 3.35 and newer (RETURNING)."""
+"""SQLite's statements."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_locks.stores.base import Claim
 from django_locks.stores.sql.base import Statements
+from django_locks.stores.sql.generic import GenericStatements
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -34,6 +35,8 @@ RETURNING {name}"""
 
 
 class SQLiteStatements(Statements):
+    """For SQLite 3.35 and newer, which has RETURNING."""
+
     # Whole milliseconds, for that is where SQLite cuts its "now"; in integers, for julianday() is off by one in half of
     # all milliseconds.
     now = (
@@ -53,3 +56,7 @@ class SQLiteStatements(Statements):
         claims = json.dumps([(name, owner, self._micros(ttl)) for name, owner, ttl in leases], ensure_ascii=False)
         rows = self._read(connection, self._fill(RENEW), {"claims": claims})
         return {name for (name,) in rows}
+
+
+class OldSQLiteStatements(GenericStatements):
+    now = SQLiteStatements.now
