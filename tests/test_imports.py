@@ -27,7 +27,7 @@ ROWS = [
     ["conf"],
     ["__init__"],
     ["checks", "testing", "rows", "management.arguments", "management.run"],
-    ["apps", "admin", "management.commands.locks"],
+    ["apps", "admin", "management.commands.locks", "testing_async"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
 WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}
