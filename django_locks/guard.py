@@ -277,6 +277,7 @@ class LockGuard:
             self.refused()
             return False
         self._end(_State.RELEASED)
+        self.store.waiters.wake(self.key)
         signals.lease_released.send_robust(type(self), alias=self.alias, name=self.name, guard=self)
         return True
 

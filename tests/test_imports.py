@@ -16,7 +16,8 @@ PACKAGE = Path(django_locks.__file__).parent
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
-    ["models", "stores.base", "tasks", "naming", "commands"],
+    ["models", "stores.waiting", "tasks", "naming", "commands"],
+    ["stores.base"],
     ["renewal", "fencing", "stores.per_loop", "stores.redis_wire", "stores.sql.base", "stores.sql.faults"],
     ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
     ["stores.redis_client", "stores.sql.sqlite"],
