@@ -141,8 +141,8 @@ class MemoryStore(BaseStore):
             if hold_for > 0:
                 lease.owner = ""
                 lease.expires = now + hold_for
-                return True
-            del table.leases[name]
+            else:
+                del table.leases[name]
         table.waiters.wake(name)
         return True
 

@@ -186,6 +186,8 @@ class Watch:
     def _pause(self, lease: LeaseInfo | None) -> float:
         self._looks += 1
         age = 0.0 if lease is None else (lease.expires_at - lease.acquired_at).total_seconds() - lease.remaining
+        if lease is None and self._looks > FEW:  # several leases would do: each look asks for all of them
+            age = LONGEST_PAUSE / PAUSE_BY_AGE
         shortest = SHORTEST_PAUSE if self._looks <= FEW else SHORTEST_LATER
         pause = min(max(age * PAUSE_BY_AGE, shortest), LONGEST_PAUSE)
         return pause * random.uniform(0.75, 1.25)  # noqa: S311
