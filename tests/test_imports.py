@@ -28,7 +28,7 @@ ROWS = [
         "stores.sql.faults",
     ],
     ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
-    ["stores.redis_client", "stores.sql.sqlite"],
+    ["stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
