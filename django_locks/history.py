@@ -20,6 +20,7 @@ from asgiref.sync import sync_to_async
 
 from . import clock, signals
 from .conf import entries
+from .exceptions import InvalidLockStore
 from .recorder import Recorder
 from .stores.base import BROKEN, FAILED, RELEASED, here
 from .stores.connections import connection_to, is_confined, may_be_confined
@@ -98,7 +99,7 @@ def runs(alias: str, name: str | None = None) -> QuerySet[Run]:
 
     found = Run._default_manager.using(database_of(alias)).filter(store=alias)
     if name is None:
-        return found.order_by("-started", "-fence")
+        return found.order_by("-pk")
     return found.filter(name=entries(alias).prefix + name).order_by("-fence")
 
 
@@ -128,6 +129,35 @@ def prune(alias: str, older_than: float | None = None) -> int:
         while batch := _forget(connection.alias, alias, before):
             forgotten += batch
     return forgotten
+
+
+class Day(NamedTuple):
+    """What went wrong in the last 24 hours."""
+
+    lost: int
+    broken: int
+    expired: int
+    skipped: int
+
+
+def last_day() -> Day | None:
+    """Return what the history of all entries says of the last 24 hours, or ``None`` if none is kept."""
+    from django.db.models import Count, Q, Sum
+
+    from .models import Skips
+
+    kept: dict[str, list[str]] = {}
+    for alias in entries:
+        with suppress(InvalidLockStore):
+            if _is_kept(alias):
+                kept.setdefault(database_of(alias), []).append(alias)
+    since, days = clock.wall() - timedelta(days=1), []
+    for database, aliases in kept.items():
+        ended = _rows(database).filter(store__in=aliases, ended__gte=since)
+        counts = ended.aggregate(**{outcome: Count("pk", filter=Q(outcome=outcome)) for outcome in (LOST, BROKEN, EXPIRED)})
+        skips = Skips._base_manager.using(database).filter(store__in=aliases, hour__gt=since - timedelta(hours=1))
+        days.append(Day(**counts, skipped=skips.aggregate(sum=Sum("count"))["sum"] or 0))
+    return Day(*map(sum, zip(*days, strict=True))) if days else None
 
 
 # What happens
@@ -285,8 +315,8 @@ def _forget(database: str, alias: str, before: datetime) -> int:
     from .models import Skips
 
     Skips._base_manager.using(database).filter(store=alias, hour__lt=before).delete()
-    old = _rows(database).filter(store=alias, started__lt=before).order_by("started")
-    over = list(old.filter(ended__lt=before).values_list("pk", flat=True)[:PRUNE_BATCH])
+    old = _rows(database).filter(store=alias, started__lt=before)
+    over = list(old.filter(ended__lt=before).order_by("ended").values_list("pk", flat=True)[:PRUNE_BATCH])
     over += [run.pk for run in old.filter(ended=None)[:PRUNE_OPEN] if _is_over(run)]
     return _rows(database).filter(pk__in=over).delete()[0]
 

@@ -138,6 +138,7 @@ class Lease(models.Model):
     fence = models.BigIntegerField(_("fence"))
     acquired_at = InstantField(_("acquired at"))
     expires_at = InstantField(_("expires at"))
+    renewed_at = InstantField(_("renewed at"), null=True, blank=True)  # may be of an earlier hold
     released_at = InstantField(_("released at"), null=True, blank=True)
     outcome = models.CharField(_("outcome"), max_length=16, blank=True, default="")
 
@@ -174,7 +175,7 @@ class Run(models.Model):
         default_permissions = ()
         indexes = [
             models.Index(fields=["name", "store", "fence"], name="django_locks_run_of"),
-            models.Index(fields=["started"], name="django_locks_run_started"),
+            models.Index(fields=["ended"], name="django_locks_run_ended"),
         ]
 
     def __str__(self) -> str:

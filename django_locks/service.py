@@ -11,7 +11,7 @@ from .claims import Claim
 from .decorators import Decorator, OnBusy
 from .exceptions import LeaseLost
 from .guard import Grant, LockGuard, Taker, Terms
-from .stores.base import BROKEN, BaseStore
+from .stores.base import BROKEN, RESUMED, BaseStore
 from .tasks import see_through
 from .values import (
     NAME_LENGTH,
@@ -302,7 +302,7 @@ class LocksService:
     def resume(self, name: str) -> bool:
         """Put a paused lock back into use, and return whether it was paused."""
         name, settings = clean_name(name), self._settings(self.alias)
-        return settings.store.release(settings.prefix + name, PAUSED)
+        return settings.store.release(settings.prefix + name, PAUSED, outcome=RESUMED)
 
     def _claim(self, name: str, wish: _Wish, is_async: bool = False) -> Claim:
         settings = self._settings(self.alias)
