@@ -32,7 +32,7 @@ from django.utils.decorators import method_decorator
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_locks import history
+from django_locks import clock, history
 from django_locks.admin_actions import ACTIONS, PRUNE, Action, PruneForm, do, fitting, prune
 from django_locks.conf import entries
 from django_locks.exceptions import InvalidLockStore, StoreUnavailable
@@ -143,14 +143,14 @@ class BaseLeaseAdmin(LeaseAdminBase):
         return None if found is None else Shown(*found)
 
     def _page(self, request: HttpRequest, template: str, context: dict[str, Any], extra: Any = None) -> HttpResponse:
-        request.current_app = self.admin_site.name  # type: ignore[attr-defined]
+        request.current_app = self.admin_site.name
         partial = request.headers.get(PART) == "live"
         whole = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
             "media": self.media,
             "has_view_permission": True,
-            "as_of": timezone.localtime() if timezone.is_aware(timezone.now()) else timezone.now(),
+            "as_of": timezone.localtime(clock.wall()),
             "allowed": self.allowed(request),
             "list_url": self._url("changelist"),
             "is_partial": partial,
@@ -327,7 +327,7 @@ def _past(row: Row) -> dict[str, Any]:
     return {
         "has_history": True,
         "runs": runs,
-        "picture": picture(runs, timezone.now() if timezone.is_aware(timezone.now()) else row.now),
+        "picture": picture(runs, clock.wall()),
         "percentiles": [(percent, describe_duration(value), round(value, 3)) for percent, value in ends.items()],
         "ttl_label": describe_duration(ttl),
         "ttl": ttl,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from django import forms
@@ -61,7 +62,7 @@ class PauseForm(forms.Form):
         label=_("Until"),
         help_text=_("Nobody is granted the lock before that, unless it is resumed."),
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        initial=lambda: timezone.now() + timezone.timedelta(hours=1),
+        initial=lambda: timezone.now() + timedelta(hours=1),
     )
     note = forms.CharField(
         label=_("Note"), help_text=_("Shown to those who are refused."), max_length=150, required=False
@@ -69,8 +70,7 @@ class PauseForm(forms.Form):
 
     def clean_until(self) -> Any:
         until = self.cleaned_data["until"]
-        now = timezone.now() if timezone.is_aware(until) else timezone.localtime().replace(tzinfo=None)
-        seconds = (until - now).total_seconds()
+        seconds = (until - timezone.now()).total_seconds()
         if not 0 < seconds <= LONGEST:
             raise forms.ValidationError(gettext("That moment is over, or too far away."))
         self.cleaned_data["seconds"] = seconds
@@ -155,9 +155,7 @@ BREAK = Break(
     ),
     dangerous=True,
 )
-EXTEND = Extend(
-    "extend_lease", _("Extend lease"), _("Extend these leases?"), "break_lease", (HELD,), ExtendForm
-)
+EXTEND = Extend("extend_lease", _("Extend lease"), _("Extend these leases?"), "break_lease", (HELD,), ExtendForm)
 PAUSE = Pause(
     "pause_lock",
     pgettext_lazy("action on a lock", "Pause"),

@@ -154,7 +154,9 @@ def last_day() -> Day | None:
     since, days = clock.wall() - timedelta(days=1), []
     for database, aliases in kept.items():
         ended = _rows(database).filter(store__in=aliases, ended__gte=since)
-        counts = ended.aggregate(**{outcome: Count("pk", filter=Q(outcome=outcome)) for outcome in (LOST, BROKEN, EXPIRED)})
+        counts = ended.aggregate(
+            **{outcome: Count("pk", filter=Q(outcome=outcome)) for outcome in (LOST, BROKEN, EXPIRED)}
+        )
         skips = Skips._base_manager.using(database).filter(store__in=aliases, hour__gt=since - timedelta(hours=1))
         days.append(Day(**counts, skipped=skips.aggregate(sum=Sum("count"))["sum"] or 0))
     return Day(*map(sum, zip(*days, strict=True))) if days else None

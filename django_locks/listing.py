@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db import Error
 
@@ -49,7 +49,7 @@ class Listing:
 def listing(wish: Wish, alias: str = "", page: int = 1, facets: bool = False) -> Listing:
     """Return the page of the wished locks: of one entry of ``LOCKS``, or of all."""
     found = Listing(wish, alias, page, stores={key: printable(fault) for key, fault in faults().items()})
-    usable = [place for place in places() if _asked(found, place, lambda place: _count(found, place))]
+    usable = [place for place in places() if _asked(found, place, _count, found, place)]
     chosen = [place for place in usable if alias in ("", *place.aliases)]
     _fill(found, chosen)
     if facets:
@@ -59,10 +59,10 @@ def listing(wish: Wish, alias: str = "", page: int = 1, facets: bool = False) ->
     return found
 
 
-def _asked(found: Listing, place: Place, ask: Callable[[Place], T]) -> T | None:
+def _asked(found: Listing, place: Place, ask: Callable[..., T], *arguments: Any) -> T | None:
     """Ask the place, or take note of why it cannot be asked."""
     try:
-        return ask(place)
+        return ask(*arguments)
     except (StoreUnavailable, InvalidLockStore) as error:
         found.stores.update(dict.fromkeys(place.aliases, printable(str(error))))
         return None
@@ -82,23 +82,23 @@ def _fill(found: Listing, chosen: Sequence[Place]) -> None:
     rows: list[Row] = []
     for place in chosen:
         wish = _of_entry(found, place)
-        count, live = _asked(found, place, lambda place, wish=wish: place.live(wish, start, missing - len(rows))) or (0, [])
+        count, live = _asked(found, place, place.live, wish, start, missing - len(rows)) or (0, [])
         rows += live
         start = max(0, start - count)
     for place in chosen:
-        if len(rows) == missing:
-            break
         wish = _of_entry(found, place)
-        free = _asked(found, place, lambda place, wish=wish: place.free(wish, start, missing - len(rows))) or []
-        if not free and start:
-            start -= min(start, _asked(found, place, lambda place, wish=wish: place.free_count(wish)) or 0)
-        else:
-            start = 0
+        free = _asked(found, place, place.free, wish, start, missing - len(rows)) or []
+        skipped = start if free or not start else _asked(found, place, place.free_count, wish) or 0
         rows += free
+        start = max(0, start - skipped)
     found.rows, found.has_next = rows[:SIZE], len(rows) > SIZE
+    found.waiters = _waiters(found.rows, chosen)
+
+
+def _waiters(rows: Sequence[Row], chosen: Sequence[Place]) -> dict[str, int]:
     by_alias = {alias: place for place in chosen for alias in place.aliases if place.store.process_local}
-    counts = {row.stored: by_alias[row.alias].waiters(row.stored) or 0 for row in found.rows if row.alias in by_alias}
-    found.waiters = {stored: count for stored, count in counts.items() if count}
+    counts = {row.stored: by_alias[row.alias].waiters(row.stored) or 0 for row in rows if row.alias in by_alias}
+    return {stored: count for stored, count in counts.items() if count}
 
 
 def _of_entry(found: Listing, place: Place) -> Wish:
@@ -112,7 +112,7 @@ def _facets(found: Listing, chosen: Sequence[Place]) -> dict[str, int]:
     numbers: list[Numbers] = []
     for place in chosen:
         wish = _of_entry(found, place)._replace(state="")
-        counted = _asked(found, place, lambda place, wish=wish: place.facets(wish))
+        counted = _asked(found, place, place.facets, wish)
         if counted is not None:
             numbers.append(counted)
     return {state: sum(getattr(each, state) or 0 for each in numbers) for state in (LIVE, *STATES)}
@@ -123,4 +123,3 @@ def _day() -> history.Day | None:
         return history.last_day()
     except Error:  # its tables are not there yet, which the system says elsewhere
         return None
-

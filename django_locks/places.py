@@ -76,7 +76,8 @@ class Place:
         rows = [row for row in map(self._row, self.store.leases()) if Wish(wish.text).fits(row)]
         states = [row.state for row in rows]
         soon = sum(row.remaining < self.soon for row in rows)
-        return Numbers(len(rows), soon, *map(states.count, (HELD, COOLING, PAUSED_STATE)), len(self._ended(wish)))
+        held, cooling, paused = map(states.count, (HELD, COOLING, PAUSED_STATE))
+        return Numbers(len(rows), soon, held, cooling, paused, len(self._ended(wish)))
 
     def live(self, wish: Wish, start: int, size: int) -> tuple[int, list[Row]]:
         """Return how many live locks are wished, and those from number ``start`` on."""
@@ -155,7 +156,7 @@ class DatabasePlace(Place):
         return self._count(self._rows.filter(expires_at__gt=self.now))
 
     def facets(self, wish: Wish) -> Numbers:
-        return self._count(self._wished(wish._replace(state=)), free=Count("pk", filter=Q(expires_at__lte=self.now)))
+        return self._count(self._wished(wish._replace(state="")), free=Count("pk", filter=Q(expires_at__lte=self.now)))
 
     def live(self, wish: Wish, start: int, size: int) -> tuple[int, list[Row]]:
         if wish.state == FREE:
@@ -181,6 +182,7 @@ class DatabasePlace(Place):
 
     @property
     def _rows(self) -> QuerySet[Lease]:
+        _ = self.now  # first, since the store says in better words what is wrong with it
         return Lease._default_manager.using(self.store.database_alias)
 
     def _wished(self, wish: Wish) -> QuerySet[Lease]:
@@ -272,7 +274,7 @@ def name_of(key: str) -> tuple[str, str] | None:
         found = _decoded(alias), _decoded(name)
     except (binascii.Error, ValueError):
         return None
-    return found if zero and key_of(*found) == key and "\0" not in "".join(found) else None
+    return found if all(found) and zero and key_of(*found) == key and "\0" not in "".join(found) else None
 
 
 def _encoded(text: str) -> str:

@@ -154,17 +154,13 @@ class Row:
         return None if self.renewed_at is None else max(0.0, (self.now - self.renewed_at).total_seconds())
 
     @property
-    def renewed_ms(self) -> int | None:
-        return None if self.since_renewal is None else int(self.since_renewal * 1000)
+    def is_late(self) -> bool:
+        """Has its holder missed a renewal, which it makes at a third of the TTL?"""
+        return self.since_renewal is not None and self.since_renewal > self.ttl / 2
 
     @property
     def ttl_ms(self) -> int:
         return max(1, int(self.ttl * 1000))
-
-    @property
-    def part(self) -> int:
-        """Per mille of its TTL that remain."""
-        return min(1000, round(1000 * self.remaining_ms / self.ttl_ms))
 
     @property
     def age_label(self) -> str:

@@ -55,7 +55,7 @@ def picture(runs: Sequence[Run], now: datetime) -> Picture | None:
     axis = TOP + LANE * len(hosts)
 
     def x(moment: datetime) -> float:
-        part = (moment - start).total_seconds() / span
+        part: float = (moment - start).total_seconds() / span
         return round(LEFT + (WIDTH - LEFT - 1) * min(max(part, 0.0), 1.0), 1)
 
     bars = [_bar(run, x(run.started), x(run.ended or now), TOP + LANE * hosts.index(_lane(run, hosts))) for run in runs]

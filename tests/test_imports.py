@@ -38,6 +38,8 @@ ROWS = [
     ["recorder"],
     ["history"],
     ["checks", "testing", "rows", "management.arguments", "management.run"],
+    ["places", "timeline", "templatetags.locks"],
+    ["listing", "admin_actions"],
     ["apps", "admin", "management.commands.locks", "testing_async"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}

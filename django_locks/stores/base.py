@@ -48,6 +48,7 @@ class Browsed(NamedTuple):
     soon: int  #: how many of them end soon
     leases: list[LeaseInfo]
 
+
 T = TypeVar("T")
 
 

@@ -125,7 +125,8 @@ class RedisStore(BaseStore):
         total, ending_soon = sum(reply[0] for reply in replies), sum(reply[1] for reply in replies)
         if total <= FEW:
             return Browsed(total, ending_soon, list(self.leases())[start : start + size])
-        ends = sorted((float(end), name) for *_, page in replies for name, end in zip(page[::2], page[1::2], strict=True))
+        pages = [zip(page[1::2], page[::2], strict=True) for *_, page in replies]
+        ends = sorted((float(end), name) for page in pages for end, name in page)
         names = [name for _, name in ends[start - skipped :][:size]]
         return Browsed(total, ending_soon, self._read(names))
 
