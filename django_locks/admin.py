@@ -259,6 +259,8 @@ class LeaseAdmin(BaseLeaseAdmin):
 class Shown:
     """What the admin's own pages link to and name in place of a lease."""
 
+    _meta = Lease._meta
+
     def __init__(self, alias: str, stored: str) -> None:
         self.pk = key_of(alias, stored)
         self.alias = alias

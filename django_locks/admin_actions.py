@@ -145,7 +145,7 @@ class Resume(Action):
 BREAK = Break(
     "break_lease",
     _("Break lease"),
-    _("Break these leases?"),
+    _("Break lease?"),
     "break_lease",
     (HELD, COOLING),
     ReasonForm,
@@ -155,11 +155,11 @@ BREAK = Break(
     ),
     dangerous=True,
 )
-EXTEND = Extend("extend_lease", _("Extend lease"), _("Extend these leases?"), "break_lease", (HELD,), ExtendForm)
+EXTEND = Extend("extend_lease", _("Extend lease"), _("Extend lease?"), "break_lease", (HELD,), ExtendForm)
 PAUSE = Pause(
     "pause_lock",
     pgettext_lazy("action on a lock", "Pause"),
-    _("Pause these locks?"),
+    _("Pause lock?"),
     "pause_lease",
     (FREE, COOLING, PAUSED_STATE),
     PauseForm,
@@ -167,7 +167,7 @@ PAUSE = Pause(
 RESUME = Resume(
     "resume_lock",
     pgettext_lazy("action on a lock", "Resume"),
-    _("Resume these locks?"),
+    _("Resume lock?"),
     "pause_lease",
     (PAUSED_STATE,),
 )

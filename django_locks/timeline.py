@@ -83,9 +83,9 @@ def _bar(run: Run, start: float, end: float, y: float) -> Bar:
 
 
 def _hosts(runs: Sequence[Run]) -> list[str]:
-    """Return the hosts in order of their latest runs; those beyond the last lane share it."""
+    """Return the hosts by name; where there are too many, those of the earliest runs share the last lane."""
     hosts = list(dict.fromkeys(host_of(run) for run in runs))
-    return hosts if len(hosts) <= MOST_LANES else [*hosts[: MOST_LANES - 1], "…"]
+    return sorted(hosts) if len(hosts) <= MOST_LANES else [*sorted(hosts[: MOST_LANES - 1]), "…"]
 
 
 def _lane(run: Run, hosts: list[str]) -> str:
