@@ -449,7 +449,7 @@ class LockGuard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         body, self._body = self._body, None
-        cancelled_by_loss = body is not None and await body.leave(error)
+        cancelled_by_loss = body is not None and body.leave(error)
         try:
             await see_through(self._arelease(FAILED if error else RELEASED))
         except StoreUnavailable as fault:
