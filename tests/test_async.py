@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import random
 import threading
 import time
 import uuid
@@ -688,3 +690,50 @@ async def test_waiting_blocks_neither_the_loop_nor_the_thread_of_sync_code(any_s
     await ticker
     assert granted[0] - released < 0.5
     assert max(delays) < 0.2
+
+
+# All at once
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("kind", ["memory", "redis", "postgresql"])
+def test_hundreds_of_tasks_cancelled_at_random_leave_no_orphan_and_never_meet(spec_of, settings, kind):
+    settings.LOCKS = {"default": spec_of(kind, KEY_PREFIX=uuid.uuid4().hex).locks}
+    seconds = 20 if os.environ.get("LONG") == "1" else 4
+    grants, cancellations = asyncio.run(_crowd(random.Random(8), seconds))
+    assert grants > 50
+    assert cancellations > 50
+    assert list(locks.leases()) == []
+
+
+async def _crowd(chance, seconds, tasks=200, names=50):
+    """Let tasks fight for locks, and cancel them at random; return how many grants and cancellations there were."""
+    inside, grants, cancellations = {}, [], []
+    end = time.monotonic() + seconds
+
+    async def hold(name):
+        async with locks.lock(name, wait=chance.choice([0, 0.05, 5])) as guard:
+            assert name not in inside, f"two hold {name}"
+            inside[name] = guard
+            try:
+                grants.append(guard.fence)
+                await asyncio.sleep(chance.random() * 0.02)
+                guard.check()
+            finally:
+                del inside[name]
+
+    async def one():
+        while time.monotonic() < end:
+            turn = asyncio.ensure_future(hold(f"name {chance.randrange(names)}"))
+            if chance.random() < 0.5:
+                await asyncio.wait([turn], timeout=chance.random() * chance.choice([0.003, 0.1]))
+                turn.cancel()
+            (outcome,) = await asyncio.gather(turn, return_exceptions=True)
+            if isinstance(outcome, asyncio.CancelledError):
+                cancellations.append(outcome)
+            elif outcome is not None and not isinstance(outcome, LockNotAcquired):
+                raise outcome
+
+    await asyncio.gather(*(one() for _ in range(tasks)))
+    assert inside == {}
+    return len(grants), len(cancellations)

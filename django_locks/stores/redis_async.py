@@ -80,8 +80,7 @@ class AsyncSingleLink:
         await self._disconnect()
 
     async def _disconnect(self) -> None:
-        for pool in self._pools():
-            await pool.disconnect(inuse_connections=False)
+        await _disconnect([connection for pool in self._pools() for connection in pool._available_connections])
 
     def abandon(self) -> None:
         for pool in self._pools():
@@ -122,7 +121,7 @@ class AsyncClusterLink:
             return await see_through(self._run(call))
         finally:
             if self._closing:
-                await self.client.aclose()
+                await self._disconnect()
 
     async def run_all(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts, at all nodes at once. A failing node does not keep the other nodes from theirs."""
@@ -151,13 +150,30 @@ class AsyncClusterLink:
 
     async def aclose(self) -> None:
         self._closing = True
-        await self.client.aclose()
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        self.client._initialize = True  # as its aclose() does, which would break off what is on its way
+        await _disconnect([connection for node in self._nodes() for connection in node._free])
 
     def abandon(self) -> None:
-        manager = self.client.nodes_manager
-        for node in [*manager.nodes_cache.values(), *manager.startup_nodes.values()]:
+        self.client._initialize = True
+        for node in self._nodes():
             _abandon(node._connections)
-        self.client._initialize = True  # as after aclose()
+
+    def _nodes(self) -> list[Any]:
+        manager = self.client.nodes_manager
+        return [*manager.nodes_cache.values(), *manager.startup_nodes.values()]
+
+
+async def _disconnect(connections: Sequence[Any]) -> None:
+    """Close idle connections: all of them at once, since the loop may end at any await, and only then wait for it."""
+    writers = [connection._writer for connection in connections if connection._writer is not None]
+    for connection in connections:
+        await connection.disconnect(nowait=True)
+    for writer in writers:
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 def _abandon(connections: Iterable[Any]) -> None:
