@@ -149,9 +149,9 @@ class AsyncClusterLink:
         """Run scripts, at all nodes at once. A failing node does not keep the other nodes from theirs."""
         await see_through(self.client.initialize())
         replies: list[Any] = [None] * len(calls)
-        nodes: dict[Any, list[int]] = {}
+        nodes: dict[str, list[int]] = {}
         for place, call in enumerate(calls):
-            nodes.setdefault(self.client.get_node_from_key(call.arguments[1]), []).append(place)
+            nodes.setdefault(self.client.get_node_from_key(call.arguments[1]).name, []).append(place)
 
         async def run_in_turn(places: list[int]) -> None:
             for place in places:
