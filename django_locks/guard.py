@@ -535,7 +535,7 @@ class LockGuard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         body, self._body = self._body, None
-        cancelled_by_loss = body is not None and await body.leave(error)
+        cancelled_by_loss = body is not None and body.leave(error)
         outcome = FAILED if error else RELEASED
         if not self._leave_later(outcome):
             await self._aleave(outcome)
