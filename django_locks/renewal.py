@@ -26,7 +26,7 @@ from typing import Protocol
 
 from . import clock
 from .exceptions import StoreUnavailable
-from .stores.base import BaseStore, Claim
+from .stores.base import BaseStore, Claim, here
 
 logger = logging.getLogger("django_locks")
 
@@ -107,6 +107,7 @@ class Keeper:
         self._exiting.wait(AT_EXIT)
 
     def _run(self) -> None:
+        here.own = "callers"  # for the releases at exit
         while self._exiting is None:
             with self._turn:
                 self._wake = math.inf  # until the look is over, `add` may only bring it forward
@@ -242,6 +243,7 @@ class _Worker:
         self._batches.put(None)
 
     def _run(self) -> None:
+        here.own = "renewal"
         try:
             while self._next():
                 self._done += 1
@@ -314,6 +316,7 @@ class _Announcer:
                 self._running = True
 
     def _run(self) -> None:
+        here.own = "callers"
         while True:
             try:
                 self._announce_next()

@@ -198,6 +198,16 @@ def _renewal(bucket: Bucket, claims: Sequence[Claim]) -> Call:
     return Call(RENEW, (len(keys), *keys, *arguments))
 
 
+def renewed(batches: Iterable[tuple[list[str], Call]], replies: Iterable[Sequence[int]]) -> set[str]:
+    """Return the names that are still ours, by what the calls of `Wire.renew` have answered."""
+    return {
+        name
+        for (names, _), reply in zip(batches, replies, strict=True)
+        for name, ours in zip(names, reply, strict=True)
+        if ours
+    }
+
+
 def leases_read(names: Sequence[bytes], reply: Sequence[Any]) -> Iterator[LeaseInfo]:
     """Yield the live ones of the leases that a `Wire.read` of the names has answered."""
     for name, value, left in zip(names, reply[1::2], reply[2::2], strict=True):

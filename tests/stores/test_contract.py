@@ -15,11 +15,12 @@ from django_locks.stores.base import BaseStore
 from django_locks.stores.database import DatabaseStore
 from django_locks.stores.sql import generic
 from django_locks.testing import StoreContract
+from django_locks.testing_async import AsyncStoreContract
 from tests.conftest import BACKENDS
 from tests.crew import Spec
 
 
-class OnServer(StoreContract):
+class OnServer(StoreContract, AsyncStoreContract):
     """The suite on a store of `tests.conftest`."""
 
     kind = ""
