@@ -302,6 +302,8 @@ class LockGuard:
     def _after_release(self, released: bool, before: _State) -> bool:
         if released:
             self._end(_State.RELEASED, _State.RELEASING)
+            self.store.waiters.wake(self.key)
+            self.store.waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
             signals.lease_released.send_robust(type(self), alias=self.alias, name=self.name, guard=self)
         elif before is _State.HELD:
             self._lose(NOT_OURS, _State.RELEASING)

@@ -16,10 +16,19 @@ PACKAGE = Path(django_locks.__file__).parent
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
-    ["models", "stores.base", "tasks", "naming", "commands"],
-    ["renewal", "fencing", "stores.per_loop", "stores.redis_wire", "stores.sql.base", "stores.sql.faults"],
+    ["models", "stores.waiting", "tasks", "naming", "commands"],
+    ["stores.base"],
+    [
+        "renewal",
+        "fencing",
+        "stores.per_loop",
+        "stores.redis_push",
+        "stores.redis_wire",
+        "stores.sql.base",
+        "stores.sql.faults",
+    ],
     ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
-    ["stores.redis_client", "stores.sql.sqlite"],
+    ["stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],

@@ -68,6 +68,11 @@ class PostgreSQLTests(OnServer, unittest.TestCase):
     kind = "postgresql"
 
 
+class NotifyingPostgreSQLTests(OnServer, unittest.TestCase):
+    kind = "postgresql"
+    options = {"notify": True}
+
+
 class MariaDBTests(OnServer, unittest.TestCase):
     kind = "mariadb"
 
