@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import os
@@ -14,11 +13,12 @@ from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import NamedTuple, NoReturn, Self
+from typing import NoReturn, Self
 
 from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
 from .fencing import Enforcement, fenced_atomic
+from .grants import Grant, Taker, Terms
 from .renewal import keeper
 from .stores.base import FAILED, RELEASED, BaseStore, Claim
 from .tasks import CancelOnLoss, see_through
@@ -29,39 +29,6 @@ logger = logging.getLogger("django_locks")
 
 
 NOT_OURS = "is not ours any more: somebody took it over, or freed it by force"
-
-
-class Terms(NamedTuple):
-    """On what terms a lease is held. Durations in seconds."""
-
-    ttl: float
-    renew: bool = True
-    at_least: float | None = None
-    max_hold: float | None = None
-    on_lost: Callable[[LockGuard], object] | None = None
-
-
-class Grant(NamedTuple):
-    """What the store has granted, and to whom."""
-
-    store: BaseStore
-    name: str  #: as the caller wrote it
-    key: str  #: as it is stored, with the prefix
-    owner: str
-    holder: str
-    fence: int
-    sent: float  #: the holder's clock before the request was sent: the lease is counted from there
-
-
-class Taker(NamedTuple):
-    """Who took a lock: whoever is refused one of its own must not wait for itself."""
-
-    thread: int
-    task: asyncio.Task[object] | None = None
-
-    @classmethod
-    def caller(cls, is_async: bool = False) -> Taker:
-        return cls(threading.get_ident(), asyncio.current_task() if is_async else None)
 
 
 # Guards whose block was left inside a transaction, and which are released when it ends.
