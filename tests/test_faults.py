@@ -108,6 +108,7 @@ def site_of(request: pytest.FixtureRequest, settings: Any, django_db_blocker: An
 
 
 BOTH = pytest.mark.parametrize("kind", ["redis", "postgresql"])
+SOME = BOTH if LONG else pytest.mark.parametrize("kind", ["redis"])
 ALL = pytest.mark.parametrize("kind", ["redis", "postgresql", "mariadb"])
 
 
@@ -161,7 +162,7 @@ def hold_until_killed(pipe: Any, ttl: float) -> None:
     time.sleep(600)
 
 
-@BOTH
+@SOME
 def test_killed_holder_frees_its_lock_within_one_ttl(kind, site_of):
     site = site_of(kind)
     with process(site.spec(), hold_until_killed, 0.9) as holder:
@@ -192,11 +193,11 @@ def many_leases(number: int, ttl: float) -> Iterator[tuple[list[Any], Losses]]:
 @BOTH
 def test_restart_of_the_server_shorter_than_two_thirds_loses_no_lease(kind, site_of):
     site = site_of(kind)
-    with many_leases(100, 6.0) as (guards, losses):
+    with many_leases(100, 3.6) as (guards, losses):
         site.server.stop()
-        time.sleep(1.5)
+        time.sleep(0.5)
         site.server.start()
-        time.sleep(3.5)
+        time.sleep(2.4)
         for guard in guards:
             guard.check()
         assert {lease.name: lease.fence for lease in locks.leases()} == {guard.name: guard.fence for guard in guards}
@@ -224,7 +225,7 @@ def test_restart_of_the_server_longer_than_two_thirds_loses_all_and_tells_all(ki
 
 
 @ALL
-@pytest.mark.parametrize("ttl", [3.0, pytest.param(30.0, marks=pytest.mark.skipif(not LONG, reason="LONG=1"))])
+@pytest.mark.parametrize("ttl", [3.0, 30.0] if LONG else [1.5])
 def test_hanging_server_is_a_loss_noticed_on_time_and_is_used_again_afterwards(kind, ttl, site_of):
     site = site_of(kind)
     losses = Losses()
@@ -308,7 +309,7 @@ def disturb(network: Proxy, chance: random.Random, seconds: float) -> int:
 
 @BOTH
 def test_random_faults_of_the_network_never_make_two_holders(kind, site_of):
-    site, seconds = site_of(kind), 60.0 if LONG else 6.0
+    site, seconds = site_of(kind), 60.0 if LONG else 4.0
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     with proxy(site.port) as network, ExitStack() as stack:
@@ -318,7 +319,7 @@ def test_random_faults_of_the_network_never_make_two_holders(kind, site_of):
         disturb(network, random.Random(seed), seconds + 1)
         answers = [holder.pipe.recv() for holder in (*disturbed, calm)]
     beliefs = sorted(belief for answer in answers for belief in answer[0])
-    assert len(beliefs) > seconds
+    assert len(beliefs) > seconds / 2
     print(f"{len(beliefs)} holds, {[len(answer[0]) for answer in answers]} by process")
     for before, after in itertools.pairwise(beliefs):
         assert before[1] < after[0], f"two holders: {before} and {after}"
@@ -327,7 +328,7 @@ def test_random_faults_of_the_network_never_make_two_holders(kind, site_of):
     assert [answer[2] for answer in answers] == [0, 0, 0], "threads that hang"
 
 
-@BOTH
+@SOME
 def test_held_back_answer_of_a_renewal_costs_no_lease(kind, site_of, settings):
     site = site_of(kind)
     with proxy(site.port) as network, through(site, network, settings):
@@ -436,10 +437,8 @@ done()""",
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@BOTH
+@SOME
 def test_process_that_ends_frees_its_locks_at_once(kind, ending, site_of):
-    if kind == "postgresql" and ending not in ("falls off its end", "daemon thread that holds"):
-        pytest.skip("as on Redis")
     site = site_of(kind)
     source, status, error = ENDINGS[ending]
     script = Script(site.spec(), "guard = locks.acquire('x', ttl=60)\n" + source)
@@ -479,7 +478,7 @@ def test_process_whose_store_hangs_ends_within_seconds(site_of):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@BOTH
+@SOME
 def test_processes_of_multiprocessing_keep_and_free_locks_of_their_own(kind, method, site_of):
     site = site_of(kind)
     context = multiprocessing.get_context(method)
@@ -503,7 +502,7 @@ def keep_in_child(spec: Spec, place: int, method: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@BOTH
+@SOME
 def test_forked_children_keep_locks_of_their_own(kind, site_of):
     site_of(kind)
 
@@ -584,7 +583,6 @@ def hold_thousand(pipe: Any, seconds: float) -> None:
     tracemalloc.stop()
     for guard in guards:
         guard.release()
-    time.sleep(2)
     batches: list[float] = []
     threads = threading.active_count()
     with patched(conf.entries("default").store, "renew", lambda real, leases: batches.append(0) or real(leases)):
@@ -604,7 +602,7 @@ def hold_thousand(pipe: Any, seconds: float) -> None:
 @BOTH
 def test_thousand_leases_cost_little(kind, site_of):
     site = site_of(kind)
-    with process(site.spec(), hold_thousand, 20.0 if LONG else 5.0) as holder:
+    with process(site.spec(), hold_thousand, 20.0 if LONG else 3.0) as holder:
         cost = holder.pipe.recv()
     print(kind, cost)
     assert cost["lost"] == 0
@@ -639,7 +637,7 @@ def test_sessions_of_the_server_are_given_back(max_age, site_of):
         for thread in threads:
             thread.join()
 
-    for number in range(200 if LONG else 50):
+    for number in range(200 if LONG else 40):
         run([threading.Thread(target=work, args=(f"x{number}", 0.0 if number % 10 else 0.12))])
     run([threading.Thread(target=work, args=(f"x{number}", 0.5)) for number in range(20)])
     wait_for(lambda: site.sessions() <= before, 2.5)
