@@ -10,7 +10,8 @@ from .blocks import Lock, LockMany
 from .claims import Claim
 from .decorators import Decorator, OnBusy
 from .exceptions import LeaseLost
-from .guard import Grant, LockGuard, Taker, Terms
+from .grants import Grant, Taker, Terms
+from .guard import LockGuard
 from .stores.base import BROKEN, BaseStore
 from .tasks import see_through
 from .values import (

@@ -19,6 +19,7 @@ ROWS = [
     ["models", "stores.waiting", "tasks", "naming", "commands"],
     ["stores.base"],
     [
+        "grants",
         "renewal",
         "fencing",
         "stores.per_loop",
