@@ -76,9 +76,7 @@ def test_every_room_has_a_row() -> None:
 
 
 def test_package_imports_before_any_settings_exist() -> None:
-    script = (
-        "import django_locks, sys; assert 'django_locks.models' not in sys.modules"
-    )
+    script = "import django_locks, sys; assert 'django_locks.models' not in sys.modules"
     run = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, env={})
     assert (run.returncode, run.stderr) == (0, "")
 
