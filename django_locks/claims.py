@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from . import clock, signals
 from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
-from .guard import Grant, LockGuard, Taker, Terms, held_by
+from .guard import Grant, LockGuard, Taker, Terms, held_by, leaving
 from .stores.base import BaseStore
 from .tasks import see_through
 from .values import LeaseInfo, describe_duration, describe_lease, new_owner, unprefixed
@@ -41,9 +41,11 @@ class Claim:
         """Try once."""
         for slot in self.slots:
             sent = clock.now()
+            if (guard := self._taken_up(slot, sent)) is not None:
+                return guard
             try:
                 fence = self.store.acquire(slot.key, self.owner, self._ttl, self.holder)
-                guard = self._granted(slot, fence, sent)
+                guard = None if fence is None else self._granted(slot, fence, sent, self.store.is_confined())
             except BaseException:
                 self._give_back(slot)  # it may have been granted although no answer came
                 raise
@@ -57,7 +59,7 @@ class Claim:
             sent = clock.now()
             try:
                 fence = await see_through(self.store.aacquire(slot.key, self.owner, self._ttl, self.holder))
-                guard = self._granted(slot, fence, sent)
+                guard = None if fence is None else self._granted(slot, fence, sent, await self.store.ais_confined())
             except BaseException:
                 await see_through(self._agive_back(slot))
                 raise
@@ -115,15 +117,23 @@ class Claim:
     def _ttl(self) -> float:
         return self.terms.ttl if self.terms.max_hold is None else min(self.terms.ttl, self.terms.max_hold)
 
-    def _granted(self, slot: Slot, fence: int | None, sent: float) -> LockGuard | None:
-        if fence is None:
-            return None
+    def _granted(self, slot: Slot, fence: int, sent: float, confined: bool) -> LockGuard:
         grant = Grant(self.store, slot.name, slot.key, self.owner, self.holder, fence, sent)
-        guard = LockGuard(grant, self.terms, self.taker)
+        guard = LockGuard(grant, self.terms, self.taker, confined=confined)
         if guard.discard_if_late():
             raise self.store.unavailable("acquire", slot.name, self._too_slow(clock.now() - sent))
         signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)
         return guard
+
+    def _taken_up(self, slot: Slot, sent: float) -> LockGuard | None:
+        """Return the lease again that this thread has left inside the transaction that is still open."""
+        left = leaving.get((self.store, slot.key))
+        if left is None or not self._is_ours(held_by.get((self.store, slot.key))):
+            return None
+        if slot.key not in self.store.renew([left.claim(sent, self._ttl)]):
+            left.refused()
+            return None
+        return left.take_up(self.terms, self.taker, sent)
 
     def _is_own(self) -> bool:
         """Has the caller itself taken every lease that would do?"""

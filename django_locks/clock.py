@@ -10,15 +10,12 @@ from datetime import UTC, datetime
 
 # CLOCK_MONOTONIC stops in suspend, and a holder would wake up believing in a lease that ended long ago:
 # clock_gettime(2).
-_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", None)
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
-if _BOOTTIME is None:
-    now = time.monotonic
-else:
 
-    def now() -> float:
-        """Return seconds since some fixed moment."""
-        return time.clock_gettime(_BOOTTIME)
+def now() -> float:
+    """Return seconds since some fixed moment."""
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
 def wall() -> datetime:

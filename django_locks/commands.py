@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import signal
 import sys
 import threading
@@ -22,9 +21,10 @@ EXIT_TERMINATED = 128 + signal.SIGTERM
 def command_of(args: tuple[Any, ...]) -> BaseCommand | None:
     """Return the command whose ``handle`` is called with these arguments, or ``None`` for another function."""
     management = sys.modules.get("django.core.management.base")  # where no command ran, there is none to find
-    if management is not None and args and isinstance(args[0], management.BaseCommand):
-        return args[0]
-    return None
+    if management is None or not args or not isinstance(args[0], management.BaseCommand):
+        return None
+    command: BaseCommand = args[0]
+    return command
 
 
 @contextlib.contextmanager
@@ -69,7 +69,6 @@ def _command_error(error: LockError) -> LockError:
     return twin
 
 
-@functools.cache
 def _command_error_type(kind: type[LockError]) -> type[LockError]:
     from django.core.management.base import CommandError
 

@@ -70,7 +70,8 @@ class Handler:
 
 def configured() -> Mapping[str, Any]:
     """Return the setting ``LOCKS`` as it stands, which may be wrong in any way; without one, the database store."""
-    return getattr(settings, "LOCKS", {"default": DEFAULTS})
+    locks: Mapping[str, Any] = getattr(settings, "LOCKS", {"default": DEFAULTS})
+    return locks
 
 
 def problems() -> Iterator[Problem]:

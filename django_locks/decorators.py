@@ -47,9 +47,10 @@ SKIPPED = Skipped("django_locks.SKIPPED")
 
 
 class LockSource(Protocol):
-    """What `decorate` needs: the service, or anything that has its ``lock()``."""
+    """What `Decorator` needs: the service, or anything that has its ``lock()``."""
 
-    def lock(self, name: str, **options: Any) -> Any: ...  # a block for both `with` and `async with`
+    @property
+    def lock(self) -> Callable[..., Any]: ...  # returns a block for both `with` and `async with`
 
 
 class Decorator:
@@ -162,10 +163,11 @@ def _qualified_name(target: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _disguise(wrapper: Any, function: Callable[..., Any]) -> Any:
+def _disguise(wrapper: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     functools.update_wrapper(wrapper, function)
     # Whoever follows __wrapped__, as task queues and debuggers do, would run the body without the lock.
     del wrapper.__wrapped__
     wrapper.__locked__ = function
     wrapper.__signature__ = inspect.signature(function)
-    return wrapper
+    disguised: Callable[..., Any] = wrapper
+    return disguised

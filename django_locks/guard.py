@@ -8,17 +8,20 @@ import math
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from enum import Enum
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
+from .fencing import Enforcement, fenced_atomic
 from .renewal import keeper
 from .stores.base import FAILED, RELEASED, BaseStore, Claim
 from .tasks import CancelOnLoss, see_through
+from .transactions import after_transactions
 from .values import Seconds, clean_duration, describe_duration, describe_lease
 
 logger = logging.getLogger("django_locks")
@@ -60,6 +63,8 @@ class Taker(NamedTuple):
         return cls(threading.get_ident(), asyncio.current_task() if is_async else None)
 
 
+# Guards whose block was left inside a transaction, and which are released when it ends.
+leaving: dict[tuple[BaseStore, str], LockGuard] = {}
 # Who in this process took a key of a store, and by which grant.
 held_by: dict[tuple[BaseStore, str], tuple[str, Taker]] = {}
 
@@ -70,6 +75,7 @@ def _forget_parent() -> None:
     global _turn
     _turn = threading.RLock()
     held_by.clear()
+    leaving.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -98,6 +104,8 @@ class LockGuard:
         "__weakref__",
         "_acquired_at",
         "_body",
+        "_confined",
+        "_enforced",
         "_expires",
         "_fault",
         "_grant",
@@ -113,7 +121,7 @@ class LockGuard:
         "window",
     )
 
-    def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0) -> None:
+    def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0, confined: bool = False) -> None:
         self._state = _State.HELD
         self._grant = grant
         self._terms = terms
@@ -123,10 +131,13 @@ class LockGuard:
         self._why_lost = ""
         self._fault: StoreUnavailable | None = None
         self._body: CancelOnLoss | None = None
+        self._enforced: tuple[Enforcement, ...] = ()
         self.in_flight = math.inf
+        self._confined = confined
         self._count(grant.sent, self._capped(terms.ttl, grant.sent))
         held_by[grant.store, grant.key] = grant.owner, taker
-        keeper.add(self)
+        if not confined:
+            keeper.add(self)
 
     # What it is
 
@@ -178,7 +189,7 @@ class LockGuard:
         """
         if self.lost or self._state is not _State.HELD:
             return 0.0
-        return max(0.0, self._expires - clock.now())
+        return max(0.0, self._expires - (self._sent if self._confined else clock.now()))
 
     @property
     def lost(self) -> bool:
@@ -237,14 +248,21 @@ class LockGuard:
         self._terms = self._terms._replace(at_least=seconds)
 
     def _release(self, outcome: str) -> bool:
+        self._lift_enforcement()
         if not self._releasable():
             return False
         return self._after_release(self.store.release(*self._release_arguments(outcome)))
 
     async def _arelease(self, outcome: str) -> bool:
+        self._lift_enforcement()
         if not self._releasable():
             return False
         return self._after_release(await self.store.arelease(*self._release_arguments(outcome)))
+
+    def _lift_enforcement(self) -> None:
+        enforced, self._enforced = self._enforced, ()
+        for enforcement in enforced:
+            enforcement.lift()
 
     def _releasable(self) -> bool:
         return not self.lost and self._state in (_State.HELD, _State.ABANDONED)
@@ -273,6 +291,8 @@ class LockGuard:
     def _forget(self) -> None:
         keeper.remove(self)
         key = self.store, self.key
+        if leaving.get(key) is self:
+            del leaving[key]
         if held_by.get(key, ("",))[0] == self.owner:
             del held_by[key]
 
@@ -367,6 +387,9 @@ class LockGuard:
             self._terms.max_hold is None or self._expires < self._granted + self._terms.max_hold - 0.001
         )
         self.window = ttl / 6
+        if self._confined:
+            self.due = self.deadline = math.inf
+            return
         self.due = sent + ttl / 3 if renews else math.inf
         self.deadline = sent + ttl * 2 / 3 if renews else self._expires
 
@@ -374,6 +397,46 @@ class LockGuard:
         if self._terms.max_hold is None:
             return ttl
         return min(ttl, max(self._granted + self._terms.max_hold - now, 0.001))
+
+    # Writing under it
+
+    def atomic(self, using: str | None = None) -> AbstractContextManager[None]:
+        """Return a fenced transaction: a block that commits only if no newer holder has come, else ends in `LeaseLost`.
+
+        It trusts no clock, and a holder that is paused inside of it does not block its successor (on SQLite, which has
+        one writer at a time, it does). ``using``: the alias in DATABASES; default: that of the leases, or ``default``.
+
+        Leases kept elsewhere than in that database are fenced by the table ``django_locks_fence``: there, all who write
+        the guarded data must do so in this block. It is the outermost transaction, as Django's ``durable``, and nests
+        within itself as savepoints.
+        """
+        return fenced_atomic(self, using)
+
+    def enforce(self, using: str | None = None) -> None:
+        """Let every query of the calling thread's connection raise `LeaseLost` once the lease is lost, until release.
+
+        ``using``: the alias in DATABASES; default: that of the leases, or ``default``.
+        """
+        self.check()
+        self._enforced = (*self._enforced, Enforcement(self, using))
+
+    @contextmanager
+    def stand_still(self) -> Iterator[Callable[[], None]]:
+        """Neither renew nor lose the lease meanwhile; enters with what to call when the block has renewed it."""
+        before = self._sent, self._expires - self._sent
+        self._confined, renewed_at = True, []
+        self._count(*before)
+        try:
+            yield lambda: renewed_at.append(clock.now())
+        finally:
+            self._confined = False
+            self._count(*((renewed_at[-1], self._capped(self.ttl, renewed_at[-1])) if renewed_at else before))
+            keeper.look(min(self.due, self.deadline))
+
+    def lose(self, why: str) -> NoReturn:
+        """Take note that the lease is lost, and raise `LeaseLost`."""
+        self._lose(why)
+        raise self._loss()
 
     # Losing it
 
@@ -427,11 +490,38 @@ class LockGuard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        outcome = FAILED if error else RELEASED
+        if not self._leave_later(outcome):
+            self._leave(outcome)
+        self._report_loss(error)
+
+    def _leave(self, outcome: str) -> None:
         try:
-            self._release(FAILED if error else RELEASED)
+            self._release(outcome)
         except StoreUnavailable as fault:
             self._warn_unreleased(fault)
-        self._report_loss(error)
+
+    async def _aleave(self, outcome: str) -> None:
+        try:
+            await see_through(self._arelease(outcome))
+        except StoreUnavailable as fault:
+            self._warn_unreleased(fault)
+
+    def _leave_later(self, outcome: str) -> bool:
+        """Release when the open transactions have ended, so that the next holder never reads the state before."""
+        if self._state is not _State.HELD or self.lost:
+            return False
+        if not after_transactions(lambda: self._leave(outcome)):
+            return False
+        self._lift_enforcement()
+        leaving[self.store, self.key] = self
+        return True
+
+    def take_up(self, terms: Terms, taker: Taker, sent: float) -> LockGuard:
+        """Return a new guard of the same lease, which was left inside the open transaction and is taken again."""
+        age = clock.now() - self._granted
+        self._end(_State.DETACHED)
+        return LockGuard(self._grant._replace(sent=sent), terms, taker, age=age)
 
     async def __aenter__(self) -> Self:
         self._body = CancelOnLoss()
@@ -444,10 +534,9 @@ class LockGuard:
     ) -> None:
         body, self._body = self._body, None
         cancelled_by_loss = body is not None and await body.leave(error)
-        try:
-            await see_through(self._arelease(FAILED if error else RELEASED))
-        except StoreUnavailable as fault:
-            self._warn_unreleased(fault)
+        outcome = FAILED if error else RELEASED
+        if not self._leave_later(outcome):
+            await self._aleave(outcome)
         self._report_loss(None if cancelled_by_loss else error)
 
     def _report_loss(self, error: BaseException | None) -> None:

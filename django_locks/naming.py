@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from datetime import date, time
 from decimal import Decimal
 from string import Formatter
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from .values import clean_name
 
+T = TypeVar("T")
 Namer = Callable[[tuple[Any, ...], dict[str, Any]], str]
 
 
@@ -117,7 +118,7 @@ def _primary_key(value: Any, what: str) -> Any:
     )
 
 
-def _required(value: Any, what: str) -> Any:
+def _required(value: T, what: str) -> T:
     if value is None or value == "":
         raise ValueError(f"{what} is {value!r}: all calls without a value would share one lock.")
     return value

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from . import clock
 from .exceptions import StoreUnavailable
-from .stores.base import BaseStore, Claim
+from .stores.base import BaseStore, Claim, here
 
 logger = logging.getLogger("django_locks")
 
@@ -107,6 +107,7 @@ class Keeper:
         self._exiting.wait(AT_EXIT)
 
     def _run(self) -> None:
+        here.own = "callers"  # for the releases at exit
         while self._exiting is None:
             with self._turn:
                 self._wake = math.inf  # until the look is over, `add` may only bring it forward
@@ -223,6 +224,7 @@ class _Worker:
         self._batches.put(batch)
 
     def _run(self) -> None:
+        here.own = "renewal"
         try:
             while self._next():
                 self.pending = self._batches.qsize()
@@ -292,6 +294,7 @@ class _Announcer:
                 threading.Thread(target=self._run, name="django_locks announcer", daemon=True).start()
 
     def _run(self) -> None:
+        here.own = "callers"
         while True:
             try:
                 self._announce_next()

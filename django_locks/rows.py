@@ -19,7 +19,7 @@ from django_locks.service import LocksService
 from django_locks.stores.base import BROKEN, FAILED, RELEASED
 from django_locks.stores.database import DatabaseStore
 from django_locks.text import printable
-from django_locks.values import describe_duration
+from django_locks.values import NAME_LENGTH, describe_duration
 
 HELD, COOLING, FREE = "held", "cooling", "free"
 STATES = {HELD: _("Held"), COOLING: _("Cooling down"), FREE: _("Free")}
@@ -33,19 +33,21 @@ def source() -> DatabaseStore | None:
 
 
 def service_of(name: str) -> tuple[LocksService, str] | None:
-    """Return the service that a stored name belongs to, and the name without its prefix.
+    """Return a service that can free a stored name, and the name without its prefix.
 
     Entries that share the table differ in their ``KEY_PREFIX``. ``None``: the row is of none of this project's.
     """
     shown = source()
-    prefixes = {
-        entries(alias).prefix: alias
-        for alias, store in _database_stores()
-        if shown is not None and store.database == shown.database
-    }
-    for prefix in sorted(prefixes, key=len, reverse=True):
-        if name.startswith(prefix):
-            return locks.using(prefixes[prefix]), name.removeprefix(prefix)
+    for alias, store in _database_stores():
+        prefix = entries(alias).prefix
+        short = name.removeprefix(prefix)
+        if (
+            shown
+            and store.database_alias == shown.database_alias
+            and name.startswith(prefix)
+            and len(short) <= NAME_LENGTH
+        ):
+            return locks.using(alias), short
     return None
 
 
@@ -61,7 +63,7 @@ def _database_stores() -> Iterator[tuple[str, DatabaseStore]]:
 
 def rows(store: DatabaseStore, now: datetime) -> QuerySet[Lease]:
     """Return all rows, each with the moment ``now`` at which its state is to be told."""
-    return Lease._default_manager.using(store.database).annotate(now=Value(now, output_field=InstantField()))
+    return Lease._default_manager.using(store.database_alias).annotate(now=Value(now, output_field=InstantField()))
 
 
 def in_state(state: str, now: datetime) -> Q:

@@ -15,11 +15,12 @@ PACKAGE = Path(django_locks.__file__).parent
 
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
-    ["exceptions", "values", "clock", "signals", "text", "instants"],
+    ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
     ["models", "stores.base", "tasks", "naming", "commands"],
-    ["renewal", "stores.redis_wire", "stores.redis_client", "stores.sql.base", "stores.sql.faults"],
-    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql", "stores.sql.sqlite"],
-    ["stores.sql"],
+    ["renewal", "fencing", "stores.redis_wire", "stores.redis_client", "stores.sql.base", "stores.sql.faults"],
+    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
+    ["stores.sql.sqlite"],
+    ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
     ["service"],

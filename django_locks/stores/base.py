@@ -24,10 +24,11 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from django_locks import clock
 from django_locks.exceptions import StoreUnavailable
@@ -44,9 +45,23 @@ Claim = tuple[str, str, float]  #: name, owner, ttl
 T = TypeVar("T")
 
 
+class _Here(threading.local):
+    #: Is this thread one of the package's own, and what for?
+    own: Literal["", "renewal", "callers"] = ""
+    #: Is it asking a store just now?
+    asking = False
+
+
+here = _Here()
+
+
+def _mark_thread() -> None:
+    here.own = "callers"
+
+
 def _new_threads() -> None:
-    global _threads
-    _threads = ThreadPoolExecutor(4, thread_name_prefix="django_locks")  # they start when they are needed
+    global _threads  # they start when they are needed
+    _threads = ThreadPoolExecutor(4, thread_name_prefix="django_locks", initializer=_mark_thread)
 
 
 _threads: ThreadPoolExecutor
@@ -91,6 +106,8 @@ class BaseStore:
 
     #: Does a lease exclude nobody outside this process?
     process_local = False
+    #: In which of Django's DATABASES are the leases, if in any?
+    database_alias: str | None = None
 
     def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
         self.alias = alias
@@ -146,6 +163,28 @@ class BaseStore:
     def close(self) -> None:
         """Give back all connections. The store can be used again afterwards."""
 
+    def is_confined(self) -> bool:
+        """Are leases that the calling thread takes now seen by itself alone, as inside a ``TestCase``?
+
+        Nobody could renew them in another thread, so nobody does, and their time stands still for their holder.
+        """
+        return False
+
+    async def ais_confined(self) -> bool:
+        return self.is_confined()
+
+    def is_in_database(self, alias: str) -> bool:
+        """Are the leases in the database of that alias of Django's DATABASES, so that `lock_row` can be used?"""
+        return False
+
+    def lock_row(self, alias: str, claim: Claim) -> bool:
+        """In the transaction that is open on that database, lock the lease's row; return whether it is the owner's.
+
+        Until the transaction ends, nobody takes the lease over. Where a database knows no locks on rows, it is locked
+        for writing as a whole, and the lease is renewed. A database's own errors are passed on.
+        """
+        raise NotImplementedError
+
     def leave_thread(self) -> None:
         """Give back what the calling thread alone has opened, since it ends."""
 
@@ -169,13 +208,7 @@ class BaseStore:
             yield lease
 
     async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(_threads, self._call_and_leave, call, *args)
-
-    def _call_and_leave(self, call: Callable[..., T], *args: Any) -> T:
-        try:
-            return call(*args)
-        finally:
-            self.leave_thread()
+        return await asyncio.get_running_loop().run_in_executor(_threads, call, *args)
 
     def unavailable(self, verb: str, name: str, error: BaseException | str) -> StoreUnavailable:
         """Return the exception that says that the store could not do ``verb`` on ``name``: raise it from the cause."""

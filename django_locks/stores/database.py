@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core import checks
 from django.db import Error, connections
 
 from django_locks.exceptions import InvalidLockStore
 from django_locks.instants import from_micros
-from django_locks.stores.base import RELEASED, BaseStore, Claim
+from django_locks.stores.base import RELEASED, BaseStore, Claim, here
+from django_locks.stores.connections import close_private, connection_to, is_confined, may_be_confined
 from django_locks.stores.sql import Statements, faults, statements_for
+from django_locks.transactions import is_conflict
 from django_locks.values import LeaseInfo
 
 if TYPE_CHECKING:
@@ -26,10 +30,19 @@ APP_HINT = "Add 'django_locks' to INSTALLED_APPS and run `manage.py migrate`, or
 ALIAS_HINT = "Let LOCATION name an alias of DATABASES, or leave it out for 'default'."
 
 
+@contextmanager
+def _asking() -> Iterator[None]:
+    before, here.asking = here.asking, True
+    try:
+        yield
+    finally:
+        here.asking = before
+
+
 class DatabaseStore(BaseStore):
     """LOCATION is an alias of DATABASES; ``"default"`` without one.
 
-    Each verb is one statement on the connection that the calling thread has to that alias. No router is asked: a
+    Each verb is one statement, on a connection that `django_locks.stores.connections` chooses. No router is asked: a
     replica that lags must never say who holds a lock.
     """
 
@@ -38,7 +51,7 @@ class DatabaseStore(BaseStore):
 
     def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
         super().__init__(alias, location, key_prefix)
-        self._database = location or "default"
+        self._database = self.database_alias = location or "default"
         self._statements: dict[str, Statements] = {}
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
@@ -66,7 +79,7 @@ class DatabaseStore(BaseStore):
                 # Done by a try whose answer was lost: then it is not ours any more because of us.
                 return sql.release(connection, name, owner, hold_for, outcome) or maybe_done
             except Error as error:
-                maybe_done = maybe_done or not faults.is_conflict(error)
+                maybe_done = maybe_done or not is_conflict(error)
                 raise
 
         return self._run("release", name, step)
@@ -97,11 +110,6 @@ class DatabaseStore(BaseStore):
     def _forget(self, names: Sequence[str], older_than: float) -> int:
         return self._run("prune", "", lambda sql, connection: sql.forget(connection, names, older_than))
 
-    @property
-    def database(self) -> str:
-        """The alias in DATABASES."""
-        return self._database
-
     def clock(self) -> datetime:
         """Return the database server's time, aware, UTC: what its rows are to be compared with."""
         return from_micros(self._run("read the clock", "", lambda sql, connection: sql.clock(connection)))
@@ -123,15 +131,38 @@ class DatabaseStore(BaseStore):
         if self._database in connections.settings:
             connections[self._database].close()
 
-    def _connection(self) -> BaseDatabaseWrapper:
-        """Return the connection that the next statement goes to."""
-        return connections[self._database]
+    def close(self) -> None:
+        close_private(self._database)
+
+    def is_in_database(self, alias: str) -> bool:
+        ours, other = connections[self._database].settings_dict, connections[alias].settings_dict
+        return alias == self._database or all(ours[key] == other[key] for key in ("ENGINE", "NAME", "HOST", "PORT"))
+
+    def lock_row(self, alias: str, claim: Claim) -> bool:
+        self._require_settings()
+        with _asking():
+            return self._sql(connections[alias]).lock(connections[alias], *claim)
+
+    def is_confined(self) -> bool:
+        return is_confined(connections[self._database])
+
+    async def ais_confined(self) -> bool:
+        if not may_be_confined(self._database):
+            return False
+        return await sync_to_async(self.is_confined)()
+
+    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        self._require_settings()
+        if await self.ais_confined():
+            return await sync_to_async(call)(*args)
+        return await super()._in_thread(call, *args)
 
     def _run(self, verb: str, name: str, step: Callable[[Statements, BaseDatabaseWrapper], T]) -> T:
         self._require_settings()
-        connection = self._connection()
+        chosen = connection_to(self._database)
         try:
-            return faults.persist(connection, lambda: step(self._sql(connection), connection))
+            with _asking(), chosen as connection:
+                return faults.persist(connection, lambda: step(self._sql(connection), connection))
         except Error as error:
             why = faults.MIGRATE.format(self._database) if faults.is_table_missing(error) else error
             raise self.unavailable(verb, name, why) from error

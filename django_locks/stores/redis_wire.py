@@ -189,7 +189,8 @@ class Wire:
 
 
 def _renewal(bucket: Bucket, claims: Sequence[Claim]) -> Call:
-    keys, arguments = [bucket.index], []
+    keys = [bucket.index]
+    arguments: list[bytes | int] = []
     for name, owner, ttl in claims:
         text = name.encode()
         keys.append(bucket.lease + text)

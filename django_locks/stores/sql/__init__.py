@@ -8,7 +8,7 @@ from django_locks.stores.sql.base import Statements
 from django_locks.stores.sql.generic import GenericStatements
 from django_locks.stores.sql.mysql import MySQLStatements
 from django_locks.stores.sql.postgresql import PostgreSQLStatements
-from django_locks.stores.sql.sqlite import SQLiteStatements
+from django_locks.stores.sql.sqlite import OldSQLiteStatements, SQLiteStatements
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -26,5 +26,5 @@ def statements_for(connection: BaseDatabaseWrapper) -> Statements:
     """Return the statements for this connection's database."""
     kind = VENDORS.get(connection.vendor, GenericStatements)
     if kind is SQLiteStatements and not connection.features.can_return_columns_from_insert:
-        kind = GenericStatements
+        kind = OldSQLiteStatements
     return kind(connection)

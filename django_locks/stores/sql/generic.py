@@ -72,6 +72,9 @@ class GenericStatements(Statements):
         held = _live(connection, now).filter(name=name, owner=owner)
         return held.update(expires_at=from_micros(now + self._micros(ttl))) > 0
 
+    def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
+        return bool(_rows(connection).select_for_update().filter(name=name, owner=owner))
+
     def release(self, connection: BaseDatabaseWrapper, name: str, owner: str, hold_for: float, outcome: str) -> bool:
         now = self.clock(connection)
         held = _live(connection, now).filter(name=name, owner=owner)
@@ -103,7 +106,9 @@ class GenericStatements(Statements):
         return _rows(connection).filter(expires_at__lt=from_micros(end))
 
     def clock(self, connection: BaseDatabaseWrapper) -> int:
-        return to_micros(_aware(_now(connection), connection))
+        if not self.now:
+            return to_micros(_aware(_now(connection), connection))
+        return int(self._read(connection, f"SELECT {self.now}", {})[0][0])
 
 
 def _rows(connection: BaseDatabaseWrapper) -> QuerySet[Lease]:

@@ -1,4 +1,4 @@
-"""SQLite's statements, for 3.35 and newer (RETURNING)."""
+"""SQLite's statements."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from django_locks.stores.base import Claim
 from django_locks.stores.sql.base import Statements
+from django_locks.stores.sql.generic import GenericStatements
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -32,8 +33,12 @@ UPDATE {table} SET {expires_at} = {now} + v.ttl FROM v
 WHERE {name} = v.lease_name AND {owner} = v.lease_owner AND {live}
 RETURNING {name}"""
 
+LOCK = "UPDATE {table} SET {expires_at} = {now} + %(ttl)s WHERE {name} = %(name)s AND {owner} = %(owner)s"
+
 
 class SQLiteStatements(Statements):
+    """For SQLite 3.35 and newer, which has RETURNING."""
+
     # Whole milliseconds, for that is where SQLite cuts its "now"; in integers, for julianday() is off by one in half of
     # all milliseconds.
     now = (
@@ -53,3 +58,15 @@ class SQLiteStatements(Statements):
         claims = json.dumps([(name, owner, self._micros(ttl)) for name, owner, ttl in leases], ensure_ascii=False)
         rows = self._read(connection, self._fill(RENEW), {"claims": claims})
         return {name for (name,) in rows}
+
+    def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
+        # The first write of a transaction locks the whole file, and nobody takes over until it ends, however late.
+        parameters = {"name": name, "owner": owner, "ttl": self._micros(ttl)}
+        return self._write(connection, self._fill(LOCK), parameters) > 0
+
+
+class OldSQLiteStatements(GenericStatements):
+    now = SQLiteStatements.now
+
+    def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
+        return SQLiteStatements(connection).lock(connection, name, owner, ttl)
