@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from . import clock
+from .exceptions import LeaseLost
 from .stores.base import BaseStore, Claim, here
 from .transactions import is_conflict
 
@@ -157,19 +160,43 @@ def _inside(guard: Fenced, connection: Any) -> Iterator[None]:
 class Enforcement:
     """Lets every query of a connection ask the guard first, until it is lifted."""
 
-    def __init__(self, guard: Fenced, using: str | None) -> None:
+    def __init__(self, guard: Fenced, using: str | None, of_task: bool = False) -> None:
         from django.db import connections
 
-        self._check = guard.check
+        self._guard = weakref.ref(guard)  # the connection must not keep a guard that was dropped
+        self._of_task = of_task
         self._wrappers = connections[using or guard.store.database_alias or "default"].execute_wrappers
-        self._wrappers.append(self)
+        self._wrappers.insert(0, self)  # Django takes away the last one, whoever has put it there
+
+    @classmethod
+    async def of_task(cls, guard: Fenced, using: str | None) -> Self:
+        """Install it where the calling task's queries run; those of other tasks run there too, and are not asked."""
+        from asgiref.sync import sync_to_async
+
+        enforcement = await sync_to_async(cls)(guard, using, True)
+        _of_task.set((*(other for other in _of_task.get() if other in other._wrappers), enforcement))
+        return enforcement
 
     def __call__(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-        if not here.asking:  # the locks' own statements go on: a lost holder gives other locks back
-            self._check()
+        if not here.asking and (not self._of_task or self in _of_task.get()):
+            self._ask(sql)  # the locks' own statements go on: a lost holder gives other locks back
         return execute(sql, params, many, context)
+
+    def _ask(self, sql: Any) -> None:
+        guard = self._guard()
+        try:
+            if guard is not None:
+                guard.check()
+        except LeaseLost:
+            # Who may not write must still be able to undo: Django goes on after a savepoint that it could not undo.
+            if not str(sql).startswith(UNDO):
+                raise
 
     def lift(self) -> None:
         """Let queries go unasked again."""
         if self in self._wrappers:
             self._wrappers.remove(self)
+
+
+UNDO = ("ROLLBACK TO", "RELEASE SAVEPOINT")  # Django sends the second one after the first one, too
+_of_task: ContextVar[tuple[Enforcement, ...]] = ContextVar("django_locks_enforcements", default=())

@@ -38,6 +38,7 @@ class Terms(NamedTuple):
     at_least: float | None = None
     max_hold: float | None = None
     on_lost: Callable[[LockGuard], object] | None = None
+    enforce: bool = False
 
 
 class Grant(NamedTuple):
@@ -123,6 +124,7 @@ class LockGuard:
 
     def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0, confined: bool = False) -> None:
         self._state = _State.HELD
+        self._enforced: tuple[Enforcement, ...] = ()
         self._grant = grant
         self._terms = terms
         self._granted = clock.now() - age
@@ -131,7 +133,6 @@ class LockGuard:
         self._why_lost = ""
         self._fault: StoreUnavailable | None = None
         self._body: CancelOnLoss | None = None
-        self._enforced: tuple[Enforcement, ...] = ()
         self.in_flight = math.inf
         self._confined = confined
         self._count(grant.sent, self._capped(terms.ttl, grant.sent))
@@ -237,6 +238,7 @@ class LockGuard:
         self.check()
         if not self._end(_State.DETACHED):
             raise self._loss()
+        self._lift_enforcement()
         return self.owner
 
     def discard_if_late(self) -> bool:
@@ -415,10 +417,19 @@ class LockGuard:
     def enforce(self, using: str | None = None) -> None:
         """Let every query of the calling thread's connection raise `LeaseLost` once the lease is lost, until release.
 
-        ``using``: the alias in DATABASES; default: that of the leases, or ``default``.
+        ``using``: the alias in DATABASES; default: that of the leases, or ``default``. Raises `LeaseLost`, and Django's
+        `SynchronousOnlyOperation` in a task, whose queries run in another thread: see `aenforce`.
         """
+        from django.utils.asyncio import async_unsafe
+
         self.check()
-        self._enforced = (*self._enforced, Enforcement(self, using))
+        install = async_unsafe("Use aenforce(), or enforce=True, in a task.")(Enforcement)
+        self._enforced = (*self._enforced, install(self, using))
+
+    async def aenforce(self, using: str | None = None) -> None:
+        """Do as `enforce`, for the queries of the calling task and of those that it starts from then on."""
+        self.check()
+        self._enforced = (*self._enforced, await Enforcement.of_task(self, using))
 
     @contextmanager
     def stand_still(self) -> Iterator[Callable[[], None]]:
@@ -485,6 +496,12 @@ class LockGuard:
     # A block
 
     def __enter__(self) -> Self:
+        if self._terms.enforce:
+            try:
+                self.enforce()
+            except BaseException as error:
+                self.__exit__(type(error), error, error.__traceback__)
+                raise
         return self
 
     def __exit__(
@@ -527,6 +544,12 @@ class LockGuard:
         self._body = CancelOnLoss()
         if self.lost:
             self._body.fire()
+        if self._terms.enforce:
+            try:
+                await self.aenforce()
+            except BaseException as error:
+                await self.__aexit__(type(error), error, error.__traceback__)
+                raise
         return self
 
     async def __aexit__(
@@ -556,6 +579,7 @@ class LockGuard:
         )
 
     def __del__(self) -> None:
+        self._lift_enforcement()
         if self._state is not _State.HELD or self._pid != os.getpid():
             return
         self._forget()
