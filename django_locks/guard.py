@@ -15,12 +15,14 @@ from enum import Enum
 from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
 
+from asgiref.sync import sync_to_async
+
 from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
 from .fencing import Enforcement, fenced_atomic
 from .renewal import keeper
 from .stores.base import FAILED, RELEASED, BaseStore, Claim
-from .tasks import CancelOnLoss, see_through
+from .tasks import CancelOnLoss, is_called_by_sync_code, see_through
 from .transactions import after_transactions
 from .values import Seconds, clean_duration, describe_duration, describe_lease
 
@@ -64,8 +66,14 @@ class Taker(NamedTuple):
         return cls(threading.get_ident(), asyncio.current_task() if is_async else None)
 
 
-# Guards whose block was left inside a transaction, and which are released when it ends.
-leaving: dict[tuple[BaseStore, str], LockGuard] = {}
+class Left(NamedTuple):
+    """A guard whose block was left inside a transaction, and which is released when that ends."""
+
+    guard: LockGuard
+    thread: int  #: whose transaction it is
+
+
+leaving: dict[tuple[BaseStore, str], Left] = {}
 # Who in this process took a key of a store, and by which grant.
 held_by: dict[tuple[BaseStore, str], tuple[str, Taker]] = {}
 
@@ -293,7 +301,7 @@ class LockGuard:
     def _forget(self) -> None:
         keeper.remove(self)
         key = self.store, self.key
-        if leaving.get(key) is self:
+        if key in leaving and leaving[key].guard is self:
             del leaving[key]
         if held_by.get(key, ("",))[0] == self.owner:
             del held_by[key]
@@ -531,14 +539,21 @@ class LockGuard:
         if not after_transactions(lambda: self._leave(outcome)):
             return False
         self._lift_enforcement()
-        leaving[self.store, self.key] = self
+        leaving[self.store, self.key] = Left(self, threading.get_ident())
         return True
+
+    async def _aleave_later(self, outcome: str) -> bool:
+        if not is_called_by_sync_code():
+            return self._leave_later(outcome)
+        try:  # the transaction is that of the thread which waits for this task
+            return await see_through(sync_to_async(self._leave_later)(outcome))
+        except RuntimeError:  # it does not wait any more
+            return False
 
     def take_up(self, terms: Terms, taker: Taker, sent: float) -> LockGuard:
         """Return a new guard of the same lease, which was left inside the open transaction and is taken again."""
-        age = clock.now() - self._granted
         self._end(_State.DETACHED)
-        return LockGuard(self._grant._replace(sent=sent), terms, taker, age=age)
+        return LockGuard(self._grant._replace(sent=sent), terms, taker)
 
     async def __aenter__(self) -> Self:
         self._body = CancelOnLoss()
@@ -558,7 +573,7 @@ class LockGuard:
         body, self._body = self._body, None
         cancelled_by_loss = body is not None and await body.leave(error)
         outcome = FAILED if error else RELEASED
-        if not self._leave_later(outcome):
+        if not await self._aleave_later(outcome):
             await self._aleave(outcome)
         self._report_loss(None if cancelled_by_loss else error)
 
