@@ -287,6 +287,8 @@ class LockGuard:
             self.refused()
             return False
         self._end(_State.RELEASED)
+        self.store.waiters.wake(self.key)
+        self.store.waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
         signals.lease_released.send_robust(type(self), alias=self.alias, name=self.name, guard=self)
         return True
 

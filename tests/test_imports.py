@@ -16,10 +16,19 @@ PACKAGE = Path(django_locks.__file__).parent
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
-    ["models", "stores.base", "tasks", "naming", "commands"],
-    ["renewal", "fencing", "stores.redis_wire", "stores.redis_client", "stores.sql.base", "stores.sql.faults"],
-    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
-    ["stores.sql.sqlite"],
+    ["models", "stores.waiting", "tasks", "naming", "commands"],
+    ["stores.base"],
+    [
+        "renewal",
+        "fencing",
+        "stores.per_loop",
+        "stores.redis_push",
+        "stores.redis_wire",
+        "stores.sql.base",
+        "stores.sql.faults",
+    ],
+    ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
+    ["stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
@@ -27,11 +36,10 @@ ROWS = [
     ["conf"],
     ["__init__"],
     ["checks", "testing", "rows", "management.arguments", "management.run"],
-    ["apps", "admin", "management.commands.locks"],
+    ["apps", "admin", "management.commands.locks", "testing_async"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
-# Redis' two halves have an order of their own.
-WITHIN_ROW = {("stores.redis_client", "stores.redis_wire"), ("stores.sql.faults", "stores.sql.base")}
+WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}
 
 
 def rooms() -> dict[str, Path]:

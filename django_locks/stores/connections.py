@@ -119,15 +119,19 @@ class _Pool:
             raise OperationalError(f"All {MOST} private connections to {self.alias!r} are busy for {PATIENCE} s.")
         try:
             private = self._take()
-            connections[private.alias] = private  # the ORM finds it by its alias, in this thread
-            try:
-                with _minder.minding(private):
-                    yield private
-            finally:
-                del connections[private.alias]
-                self._give_back(private)
+            with _minder.minding(private), self._in_use(private):
+                yield private
         finally:
             self._places.release()
+
+    @contextmanager
+    def _in_use(self, private: BaseDatabaseWrapper) -> Iterator[None]:
+        connections[private.alias] = private  # the ORM finds it by its alias, in this thread
+        try:
+            yield
+        finally:
+            del connections[private.alias]
+            self._give_back(private)
 
     def close_idle(self, before: float) -> bool:
         """Close those unused since then, and return whether others are left."""
@@ -154,7 +158,7 @@ class _Pool:
             if all(private.settings_dict[key] == wanted[key] for key in ("NAME", "HOST", "PORT", "USER")):
                 return private
             private.close()
-        return _private_copy(connections[self.alias])
+        return private_copy(self.alias)
 
     def _give_back(self, private: BaseDatabaseWrapper) -> None:
         if _tests_are_running():
@@ -163,7 +167,9 @@ class _Pool:
             self._idle.append((private, clock.now()))
 
 
-def _private_copy(callers: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+def private_copy(alias: str) -> BaseDatabaseWrapper:
+    """Return a new connection to the database, not yet open, which is in autocommit and used by any thread."""
+    callers = connections[alias]
     # A pool is keyed by alias: under the same one, a caller that holds its last connection would wait for itself.
     private = callers.copy(alias=f"{callers.alias}__locks")
     settings = private.settings_dict
