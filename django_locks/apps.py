@@ -9,3 +9,6 @@ class LocksConfig(AppConfig):
     label = "django_locks"
     verbose_name = _("Locks")
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from . import checks  # noqa: F401 - registers them

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from . import clock, signals
 from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
-from .guard import Grant, LockGuard, Taker, Terms, held_by
+from .grants import Grant, Taker, Terms
+from .guard import LockGuard, held_by, leaving
 from .stores.base import BaseStore
 from .tasks import see_through
 from .values import LeaseInfo, describe_duration, describe_lease, new_owner, unprefixed
@@ -36,11 +36,15 @@ class Claim:
         self.owner = new_owner()
         self.taker = taker
         self.slots = _slots(name, prefix, limit)
+        self.limited = limit is not None
+        self._watched = prefix + name
 
     def take(self) -> LockGuard | None:
         """Try once."""
         for slot in self.slots:
             sent = clock.now()
+            if (guard := self._taken_up(slot, sent)) is not None:
+                return guard
             try:
                 fence = self.store.acquire(slot.key, self.owner, self._ttl, self.holder)
                 guard = None if fence is None else self._granted(slot, fence, sent, self.store.is_confined())
@@ -68,7 +72,7 @@ class Claim:
     def take_within(self, wait: float) -> LockGuard:
         """Try until it is granted or ``wait`` seconds have passed. Raises `LockNotAcquired`, `AlreadyHeld`."""
         start = clock.now()
-        guard = self.take()
+        guard = None if self._has_to_queue(wait) else self.take()
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, self._lease(), 0.0)
         if guard is None and wait > 0:
@@ -80,7 +84,7 @@ class Claim:
     async def atake_within(self, wait: float) -> LockGuard:
         """Do as `take_within`."""
         start = clock.now()
-        guard = await self.atake()
+        guard = None if self._has_to_queue(wait) else await self.atake()
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, await self._alease(), 0.0)
         if guard is None and wait > 0:
@@ -89,27 +93,27 @@ class Claim:
             raise self._refusal(LockNotAcquired, await self._alease(), clock.now() - start if wait > 0 else 0.0)
         return guard
 
+    def _has_to_queue(self, wait: float) -> bool:
+        """Do others of this process wait already, so that it would be unfair to try first?"""
+        return wait > 0 and self._watched in self.store.waiters
+
     def _wait_until(self, deadline: float) -> LockGuard | None:
-        expiry = -math.inf  # of the holder's lease, as far as is known
-        with self.store.watch(self.slots[0].key) as watch:
-            while True:
-                guard, now = self.take(), clock.now()
-                if guard is not None or now >= deadline:
+        with self.store.watch(self._watched) as watch:
+            while (left := deadline - clock.now()) > 0:
+                lease = self.store.get(self._watched) if watch.is_first and not self.limited else None
+                free = watch.is_first and lease is None and not self.limited
+                if (free or watch.wait(left, lease) or self.limited) and (guard := self.take()) is not None:
                     return guard
-                if expiry <= now:
-                    expiry = _expiry(self.store.get(self.slots[0].key), now)
-                watch.wait(min(deadline, expiry) - now)
+        return None
 
     async def _await_until(self, deadline: float) -> LockGuard | None:
-        expiry = -math.inf
-        with self.store.watch(self.slots[0].key) as watch:
-            while True:
-                guard, now = await self.atake(), clock.now()
-                if guard is not None or now >= deadline:
+        with self.store.watch(self._watched) as watch:
+            while (left := deadline - clock.now()) > 0:
+                lease = await self.store.aget(self._watched) if watch.is_first and not self.limited else None
+                free = watch.is_first and lease is None and not self.limited
+                if (free or await watch.async_wait(left, lease) or self.limited) and (guard := await self.atake()):
                     return guard
-                if expiry <= now:
-                    expiry = _expiry(await self.store.aget(self.slots[0].key), now)
-                await watch.async_wait(min(deadline, expiry) - now)
+        return None
 
     @property
     def _ttl(self) -> float:
@@ -122,6 +126,16 @@ class Claim:
             raise self.store.unavailable("acquire", slot.name, self._too_slow(clock.now() - sent))
         signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)
         return guard
+
+    def _taken_up(self, slot: Slot, sent: float) -> LockGuard | None:
+        """Return the lease again that this thread has left inside the transaction that is still open."""
+        left = leaving.get((self.store, slot.key))
+        if left is None or not self._is_ours(held_by.get((self.store, slot.key))):
+            return None
+        if slot.key not in self.store.renew([left.claim(sent, self._ttl)]):
+            left.refused()
+            return None
+        return left.take_up(self.terms, self.taker, sent)
 
     def _is_own(self) -> bool:
         """Has the caller itself taken every lease that would do?"""
@@ -187,7 +201,3 @@ def _slots(name: str, prefix: str, limit: int | None) -> Sequence[Slot]:
     slots = [Slot(f"{name}#{place}", f"{prefix}{name}#{place}") for place in range(limit)]
     start = random.randrange(limit)  # noqa: S311 - spreads the takers, and most succeed at the first try
     return slots[start:] + slots[:start]
-
-
-def _expiry(lease: LeaseInfo | None, now: float) -> float:
-    return now + max(lease.remaining, 0.001) if lease is not None else now + 0.001

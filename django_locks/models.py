@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db import models
+from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
@@ -91,6 +91,39 @@ class NameField(TextBase):
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
         parameters = super().db_parameters(connection)
         return {**parameters, "collation": self.collations.get(connection.vendor, self.db_collation)}
+
+
+class Fence(models.Model):
+    """The highest fence that has begun a `LockGuard.atomic` here, a row a name, for leases kept in another place."""
+
+    name = NameField(_("name"), max_length=255, primary_key=True)
+    fence = models.BigIntegerField(_("fence"))
+
+    class Meta:
+        verbose_name = _("fence")
+        verbose_name_plural = _("fences")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return printable(self.name)
+
+    @classmethod
+    def raise_to(cls, alias: str, name: str, fence: int) -> bool:
+        """Raise the row to the fence in a commit of its own, or return False if it is higher."""
+        rows = cls._default_manager.using(alias)
+        if rows.filter(name=name, fence__lte=fence).update(fence=fence):
+            return True
+        try:
+            with transaction.atomic(using=alias):
+                rows.create(name=name, fence=fence)
+        except IntegrityError:  # there is one: higher, or made in the meantime
+            return bool(rows.filter(name=name, fence__lte=fence).update(fence=fence))
+        return True
+
+    @classmethod
+    def hold(cls, alias: str, name: str, fence: int) -> bool:
+        """Lock the row until the end of the open transaction; return whether it is still at the fence."""
+        return bool(cls._default_manager.using(alias).filter(name=name, fence=fence).update(fence=fence))
 
 
 class Lease(models.Model):

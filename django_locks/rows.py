@@ -41,7 +41,12 @@ def service_of(name: str) -> tuple[LocksService, str] | None:
     for alias, store in _database_stores():
         prefix = entries(alias).prefix
         short = name.removeprefix(prefix)
-        if shown and store.database == shown.database and name.startswith(prefix) and len(short) <= NAME_LENGTH:
+        if (
+            shown
+            and store.database_alias == shown.database_alias
+            and name.startswith(prefix)
+            and len(short) <= NAME_LENGTH
+        ):
             return locks.using(alias), short
     return None
 
@@ -58,7 +63,7 @@ def _database_stores() -> Iterator[tuple[str, DatabaseStore]]:
 
 def rows(store: DatabaseStore, now: datetime) -> QuerySet[Lease]:
     """Return all rows, each with the moment ``now`` at which its state is to be told."""
-    return Lease._default_manager.using(store.database).annotate(now=Value(now, output_field=InstantField()))
+    return Lease._default_manager.using(store.database_alias).annotate(now=Value(now, output_field=InstantField()))
 
 
 def in_state(state: str, now: datetime) -> Q:

@@ -10,10 +10,21 @@ from .blocks import Lock, LockMany
 from .claims import Claim
 from .decorators import Decorator, OnBusy
 from .exceptions import LeaseLost
-from .guard import Grant, LockGuard, Taker, Terms
+from .grants import Grant, Taker, Terms
+from .guard import LockGuard
 from .stores.base import BROKEN, BaseStore
 from .tasks import see_through
-from .values import NAME_LENGTH, LeaseInfo, Seconds, clean_duration, clean_name, clean_wait, unprefixed
+from .values import (
+    NAME_LENGTH,
+    PAUSED,
+    LeaseInfo,
+    Seconds,
+    clean_duration,
+    clean_holder,
+    clean_name,
+    clean_wait,
+    unprefixed,
+)
 
 LARGEST_LIMIT = 1000
 
@@ -190,7 +201,7 @@ class LocksService:
         return self._adopted(name, owner, terms, settings, sent, lease, Taker.caller(is_async=True))
 
     def _adoption(self, name: str, owner: str, options: HoldOptions) -> tuple[str, Terms, LockSettings]:
-        if not isinstance(owner, str) or not owner:
+        if not isinstance(owner, str) or owner in ("", PAUSED):
             raise TypeError("owner must be the text that LockGuard.detach() returned.")
         if "limit" in options:
             raise TypeError("adopt takes no limit: give it the name of the lease, such as 'name#0'.")
@@ -268,6 +279,34 @@ class LocksService:
         if lease is None or (fence is not None and lease.fence != fence):
             return False
         return await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN))
+
+    def force_extend(self, name: str, ttl: Seconds, *, fence: int | None = None) -> bool:
+        """Let the lease of whoever holds the lock end ``ttl`` seconds from now, and return whether there was one.
+
+        With ``fence``, only that very lease. Its holder's next renewal counts its own TTL again.
+        """
+        seconds = clean_duration(ttl, "ttl")
+        name, settings = clean_name(name), self._settings(self.alias)
+        key = settings.prefix + name
+        lease = settings.store.get(key)
+        if lease is None or not lease.owner or (fence is not None and lease.fence != fence):
+            return False
+        return key in settings.store.renew([(key, lease.owner, seconds)])
+
+    def pause(self, name: str, seconds: Seconds, *, note: str = "") -> bool:
+        """Take the lock out of use for so long, so that nobody is granted it; or return False if somebody holds it.
+
+        ``note`` is shown to those who are refused. A pause that is paused again lasts from now on.
+        """
+        duration = clean_duration(seconds, "seconds")
+        name, settings = clean_name(name), self._settings(self.alias)
+        label = clean_holder(note or settings.holder())
+        return settings.store.acquire(settings.prefix + name, PAUSED, duration, label) is not None
+
+    def resume(self, name: str) -> bool:
+        """Put a paused lock back into use, and return whether it was paused."""
+        name, settings = clean_name(name), self._settings(self.alias)
+        return settings.store.release(settings.prefix + name, PAUSED)
 
     def _claim(self, name: str, wish: _Wish, is_async: bool = False) -> Claim:
         settings = self._settings(self.alias)

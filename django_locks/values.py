@@ -16,6 +16,8 @@ PREFIX_LENGTH = 50
 HOLDER_LENGTH = 200
 LONGEST = 10 * 365 * 24 * 3600  # seconds: ten years, far from the overflow of every store
 
+PAUSED = "paused"  # the owner of a lock that a person has taken out of use: no secret, whoever may can resume it
+
 Seconds = int | float | timedelta
 
 
@@ -24,7 +26,7 @@ class LeaseInfo:
     """A live lease as its store sees it. Datetimes are aware UTC by the store's clock, ``remaining`` is in seconds.
 
     ``owner`` is the holder's secret (empty while the name is only kept taken, by ``at_least``): it is left out of the
-    ``repr``, and must stay out of logs and pages.
+    ``repr``, and must stay out of logs and pages. Of a paused lock ``holder`` is the note.
     """
 
     name: str
@@ -34,6 +36,11 @@ class LeaseInfo:
     acquired_at: datetime
     expires_at: datetime
     remaining: float
+
+    @property
+    def state(self) -> str:
+        """``"held"``; ``"cooling"``: kept taken after a run, by ``at_least``; or ``"paused"`` by a person."""
+        return {"": "cooling", PAUSED: "paused"}.get(self.owner, "held")
 
 
 def clean_name(name: object) -> str:
@@ -139,7 +146,9 @@ def describe_lease(lease: LeaseInfo | None) -> str:
         return "was held by somebody who is gone by now (holder unknown)"
     age = describe_duration((lease.expires_at - lease.acquired_at).total_seconds() - lease.remaining)
     left = describe_duration(lease.remaining)
-    if not lease.owner:
+    if lease.state == "paused":
+        return f"is paused for another {left}, since {age}: {lease.holder}"
+    if lease.state == "cooling":
         return f"is kept for another {left} after the run of {lease.holder} (at_least), begun {age} ago"
     return f"is held by {lease.holder} for {age}, and free in {left} unless renewed"
 

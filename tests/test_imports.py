@@ -15,19 +15,31 @@ PACKAGE = Path(django_locks.__file__).parent
 
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
-    ["exceptions", "values", "clock", "signals", "text", "instants"],
-    ["models", "stores.base", "tasks", "naming", "commands"],
-    ["renewal", "stores.per_loop", "stores.redis_wire", "stores.sql.base", "stores.sql.faults"],
+    ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
+    ["models", "stores.waiting", "tasks", "naming", "commands"],
+    ["stores.base"],
+    [
+        "grants",
+        "renewal",
+        "fencing",
+        "stores.per_loop",
+        "stores.redis_push",
+        "stores.redis_wire",
+        "stores.sql.base",
+        "stores.sql.faults",
+    ],
     ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
-    ["stores.redis_client", "stores.sql.sqlite"],
+    ["stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
     ["service"],
     ["conf"],
     ["__init__"],
-    ["checks", "testing", "rows", "management.arguments", "management.run"],
-    ["apps", "admin", "management.commands.locks", "testing_async"],
+    ["checks", "testing.contract", "testing.kit", "rows", "management.arguments", "management.run"],
+    ["apps", "admin", "management.commands.locks", "testing.async_contract"],
+    ["testing"],
+    ["testing.pytest_plugin"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
 WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}

@@ -322,3 +322,31 @@ def test_receiver_that_raises_does_not_disturb_the_holder():
 def test_service_of_an_alias_says_which():
     assert repr(locks.using("reports")) == "<LocksService 'reports'>"
     assert isinstance(locks, LocksService)
+
+
+def test_paused_lock_is_granted_to_nobody_until_it_is_resumed():
+    assert locks.pause("x", 60, note="deploy, ask Ada") is True
+    assert locks.try_acquire("x") is None
+    with pytest.raises(LockNotAcquired, match="is paused for another .*: deploy, ask Ada"):
+        locks.acquire("x")
+    assert locks.get("x").state == "paused"
+    assert locks.pause("x", 5) is True
+    assert locks.get("x").remaining <= 5
+    assert locks.resume("x") is True
+    assert locks.resume("x") is False
+    locks.acquire("x").release()
+
+
+def test_held_lock_is_not_paused_and_not_resumed():
+    with locks.lock("x"):
+        assert locks.pause("x", 60) is False
+        assert locks.resume("x") is False
+        assert locks.get("x").state == "held"
+
+
+def test_lease_of_another_is_extended_by_force_only_if_it_is_the_very_one():
+    with locks.lock("x", ttl=20) as guard:
+        assert locks.force_extend("x", 60, fence=guard.fence + 1) is False
+        assert locks.force_extend("x", 60, fence=guard.fence) is True
+        assert locks.get("x").remaining > 50
+    assert locks.force_extend("x", 60) is False

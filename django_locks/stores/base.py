@@ -23,15 +23,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from django_locks import clock
 from django_locks.exceptions import StoreUnavailable
+from django_locks.stores.waiting import Waiters, Watch
 from django_locks.values import LeaseInfo
 
 if TYPE_CHECKING:
@@ -48,6 +46,8 @@ T = TypeVar("T")
 class _Here(threading.local):
     #: Is this thread one of the package's own, and what for?
     own: Literal["", "renewal", "callers"] = ""
+    #: Is it asking a store just now?
+    asking = False
 
 
 here = _Here()
@@ -68,48 +68,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_threads)
 
 
-class Watch:
-    """Waits until a name may be free. This one polls: it pauses 5 ms at first, and up to 250 ms later, with jitter."""
-
-    first_pause = 0.005
-    longest_pause = 0.25
-
-    def __init__(self) -> None:
-        self._pause = self.first_pause
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def wait(self, timeout: float) -> None:
-        """Return when it is worth asking the store again, after ``timeout`` seconds at the latest."""
-        clock.sleep(self._next_pause(timeout))
-
-    async def async_wait(self, timeout: float) -> None:
-        """Do as `wait`, for asyncio."""
-        await asyncio.sleep(self._next_pause(timeout))
-
-    def _next_pause(self, timeout: float) -> float:
-        pause = self._pause * random.uniform(0.75, 1.25)  # noqa: S311
-        self._pause = min(self._pause * 2, self.longest_pause)
-        return max(0.0, min(pause, timeout))
-
-
 class BaseStore:
     """What every store has. OPTIONS of the settings are the keyword-only parameters of a subclass' ``__init__``."""
 
     #: Does a lease exclude nobody outside this process?
     process_local = False
+    #: In which of Django's DATABASES are the leases, if in any?
+    database_alias: str | None = None
 
     def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
         self.alias = alias
         self.location = location
         #: What all names given to this store begin with (``"stg:"``), for keys of its own beside the leases.
         self.key_prefix = key_prefix
+        self.waiters = Waiters()
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
         """Take the name for ``ttl`` seconds and return the fence, or ``None`` if somebody else has it.
@@ -142,8 +114,11 @@ class BaseStore:
         raise NotImplementedError
 
     def watch(self, name: str) -> Watch:
-        """Return a context manager whose ``wait(timeout)`` returns when the name may be free."""
-        return Watch()
+        """Return a context manager whose ``wait(timeout)`` returns when the name may be free.
+
+        Who waits in this process is kept in ``waiters``. A store that can push gives it a `Push`.
+        """
+        return self.waiters.watch(name)
 
     def prune(self, older_than: float) -> int:
         """Forget names that have been free for longer than so many seconds, and return how many were forgotten.
@@ -168,6 +143,18 @@ class BaseStore:
 
     async def ais_confined(self) -> bool:
         return self.is_confined()
+
+    def is_in_database(self, alias: str) -> bool:
+        """Are the leases in the database of that alias of Django's DATABASES, so that `lock_row` can be used?"""
+        return False
+
+    def lock_row(self, alias: str, claim: Claim) -> bool:
+        """In the transaction that is open on that database, lock the lease's row; return whether it is the owner's.
+
+        Until the transaction ends, nobody takes the lease over. Where a database knows no locks on rows, it is locked
+        for writing as a whole, and the lease is renewed. A database's own errors are passed on.
+        """
+        raise NotImplementedError
 
     def leave_thread(self) -> None:
         """Give back what the calling thread alone has opened, since it ends."""

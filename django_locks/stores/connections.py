@@ -28,6 +28,7 @@ from django.db.transaction import TransactionManagementError
 
 from django_locks import clock
 from django_locks.stores.base import here
+from django_locks.transactions import is_in_testcase, is_in_transaction
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -64,22 +65,6 @@ def connection_to(alias: str) -> AbstractContextManager[BaseDatabaseWrapper]:
 def is_confined(connection: BaseDatabaseWrapper) -> bool:
     """Does no other connection see what this one writes?"""
     return is_in_testcase(connection) or _lives_in_memory(connection.settings_dict)
-
-
-def is_in_testcase(connection: BaseDatabaseWrapper) -> bool:
-    """Does the transaction of a ``TestCase`` enclose all that is done?"""
-    return any(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
-
-
-def is_in_transaction(connection: BaseDatabaseWrapper) -> bool:
-    """Has the thread a transaction open, or would its next statement begin one?"""
-    if connection.in_atomic_block:
-        return True
-    if connection.connection is None:
-        return not connection.settings_dict["AUTOCOMMIT"]
-    if connection.vendor == "sqlite":  # Django says "no autocommit" for a moment after the end, SQLite knows better
-        return bool(connection.connection.in_transaction or connection.connection.isolation_level is not None)
-    return not connection.autocommit
 
 
 def may_be_confined(alias: str) -> bool:
@@ -164,7 +149,7 @@ class _Pool:
             if all(private.settings_dict[key] == wanted[key] for key in ("NAME", "HOST", "PORT", "USER")):
                 return private
             private.close()
-        return _private_copy(connections[self.alias])
+        return private_copy(self.alias)
 
     def _give_back(self, private: BaseDatabaseWrapper) -> None:
         if _tests_are_running():
@@ -174,7 +159,9 @@ class _Pool:
             _closer.wake()
 
 
-def _private_copy(callers: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+def private_copy(alias: str) -> BaseDatabaseWrapper:
+    """Return a new connection to the database, not yet open, which is in autocommit and used by any thread."""
+    callers = connections[alias]
     # A pool is keyed by alias: under the same one, a caller that holds its last connection would wait for itself.
     private = callers.copy(alias=f"{callers.alias}__locks")
     settings = private.settings_dict

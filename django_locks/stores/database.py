@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,9 +16,11 @@ from django.db import Error, connections
 
 from django_locks.exceptions import InvalidLockStore
 from django_locks.instants import from_micros
-from django_locks.stores.base import RELEASED, BaseStore, Claim
-from django_locks.stores.connections import close_private, connection_to, is_confined, may_be_confined
+from django_locks.stores.base import RELEASED, BaseStore, Claim, here
+from django_locks.stores.connections import close_private, connection_to, is_confined, may_be_confined, private_copy
 from django_locks.stores.sql import Statements, faults, statements_for
+from django_locks.stores.sql.notify import PostgreSQLPush
+from django_locks.transactions import is_conflict
 from django_locks.values import LeaseInfo
 
 if TYPE_CHECKING:
@@ -26,6 +31,28 @@ T = TypeVar("T")
 APP_MISSING = "its table belongs to an app that is not installed"
 APP_HINT = "Add 'django_locks' to INSTALLED_APPS and run `manage.py migrate`, or choose another BACKEND in LOCKS."
 ALIAS_HINT = "Let LOCATION name an alias of DATABASES, or leave it out for 'default'."
+NOTIFY = "its option 'notify' is for PostgreSQL, and its database is another."
+NOTIFY_HINT = "Remove the option: waiters look again and again, at growing intervals."
+
+_notifying: weakref.WeakSet[DatabaseStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_notifying):
+        store._push.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    before, here.asking = here.asking, True
+    try:
+        yield
+    finally:
+        here.asking = before
 
 
 class DatabaseStore(BaseStore):
@@ -33,14 +60,20 @@ class DatabaseStore(BaseStore):
 
     Each verb is one statement, on a connection that `django_locks.stores.connections` chooses. No router is asked: a
     replica that lags must never say who holds a lock.
+
+    ``notify=True`` (PostgreSQL with psycopg 3, no pooler in transaction mode): waiters are woken by LISTEN and NOTIFY.
     """
 
     #: Leases renewed, listed or forgotten by one statement.
     batch = 1000
 
-    def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
+    def __init__(self, alias: str, location: Any = None, key_prefix: str = "", *, notify: bool = False) -> None:
         super().__init__(alias, location, key_prefix)
-        self._database = location or "default"
+        self._notify = notify
+        if notify:
+            self.waiters.push = self._push = PostgreSQLPush(self.waiters, lambda: private_copy(self._database))
+            _notifying.add(self)
+        self._database = self.database_alias = location or "default"
         self._statements: dict[str, Statements] = {}
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
@@ -68,7 +101,7 @@ class DatabaseStore(BaseStore):
                 # Done by a try whose answer was lost: then it is not ours any more because of us.
                 return sql.release(connection, name, owner, hold_for, outcome) or maybe_done
             except Error as error:
-                maybe_done = maybe_done or not faults.is_conflict(error)
+                maybe_done = maybe_done or not is_conflict(error)
                 raise
 
         return self._run("release", name, step)
@@ -99,11 +132,6 @@ class DatabaseStore(BaseStore):
     def _forget(self, names: Sequence[str], older_than: float) -> int:
         return self._run("prune", "", lambda sql, connection: sql.forget(connection, names, older_than))
 
-    @property
-    def database(self) -> str:
-        """The alias in DATABASES."""
-        return self._database
-
     def clock(self) -> datetime:
         """Return the database server's time, aware, UTC: what its rows are to be compared with."""
         return from_micros(self._run("read the clock", "", lambda sql, connection: sql.clock(connection)))
@@ -116,6 +144,9 @@ class DatabaseStore(BaseStore):
         if not self._is_configured():
             what = f"LOCKS[{self.alias!r}] has the LOCATION {self._database!r}, which is no alias of DATABASES."
             messages.append(checks.Error(what, hint=ALIAS_HINT, id="django_locks.E006"))
+        elif self._cannot_notify():
+            what = f"LOCKS[{self.alias!r}]: {NOTIFY}"
+            messages.append(checks.Error(what, hint=NOTIFY_HINT, id="django_locks.E003"))
         return messages
 
     def _is_configured(self) -> bool:
@@ -127,6 +158,15 @@ class DatabaseStore(BaseStore):
 
     def close(self) -> None:
         close_private(self._database)
+
+    def is_in_database(self, alias: str) -> bool:
+        ours, other = connections[self._database].settings_dict, connections[alias].settings_dict
+        return alias == self._database or all(ours[key] == other[key] for key in ("ENGINE", "NAME", "HOST", "PORT"))
+
+    def lock_row(self, alias: str, claim: Claim) -> bool:
+        self._require_settings()
+        with _asking():
+            return self._sql(connections[alias]).lock(connections[alias], *claim)
 
     def is_confined(self) -> bool:
         return is_confined(connections[self._database])
@@ -146,7 +186,7 @@ class DatabaseStore(BaseStore):
         self._require_settings()
         chosen = connection_to(self._database)
         try:
-            with chosen as connection:
+            with _asking(), chosen as connection:
                 return faults.persist(connection, lambda: step(self._sql(connection), connection))
         except Error as error:
             why = faults.MIGRATE.format(self._database) if faults.is_table_missing(error) else error
@@ -155,12 +195,18 @@ class DatabaseStore(BaseStore):
     def _sql(self, connection: BaseDatabaseWrapper) -> Statements:
         statements = self._statements.get(connection.vendor)
         if statements is None:
-            statements = self._statements[connection.vendor] = statements_for(connection)
+            statements = self._statements[connection.vendor] = statements_for(connection, notify=self._notify)
         return statements
+
+    def _cannot_notify(self) -> bool:
+        return self._notify and not connections.settings[self._database]["ENGINE"].endswith("postgresql")
 
     def _require_settings(self) -> None:
         if not apps.is_installed("django_locks"):
             raise InvalidLockStore(f"The lock store {self.alias!r}: {APP_MISSING}. {APP_HINT}", alias=self.alias)
         if not self._is_configured():
             message = f"The lock store {self.alias!r}: {self._database!r} is no alias of DATABASES. {ALIAS_HINT}"
+            raise InvalidLockStore(message, alias=self.alias)
+        if self._cannot_notify():
+            message = f"The lock store {self.alias!r}: {NOTIFY} {NOTIFY_HINT}"
             raise InvalidLockStore(message, alias=self.alias)

@@ -12,6 +12,7 @@ from typing import Any
 from django_locks import clock
 from django_locks.exceptions import InvalidLockStore
 from django_locks.stores.base import RELEASED, BaseStore, Claim
+from django_locks.stores.waiting import Waiters
 from django_locks.values import LeaseInfo
 
 
@@ -27,6 +28,19 @@ class _Lease:
         self.expires = now + ttl
 
 
+class _ReleasePushes:
+    """Every release of a table wakes its waiters, so nothing needs to be watched."""
+
+    def want(self, name: str) -> None:
+        return None
+
+    def unwant(self, name: str) -> None:
+        return None
+
+    def is_watching(self, name: str) -> bool:
+        return True
+
+
 class _Table:
     """All leases of one LOCATION. Expired ones are dropped a few at each grant, never a live one."""
 
@@ -34,6 +48,8 @@ class _Table:
         self.clear()
 
     def clear(self) -> None:
+        self.waiters = Waiters()
+        self.waiters.push = _ReleasePushes()
         # Re-entrant, since a signal handler may come in between and take or give back a lock of its own.
         self.mutex = threading.RLock()
         self.leases: dict[str, _Lease] = {}
@@ -90,6 +106,7 @@ class MemoryStore(BaseStore):
                 alias=alias,
             )
         self._table = _tables.setdefault(location or "", _Table())
+        self.waiters = self._table.waiters
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
         table, now = self._table, clock.now()
@@ -126,7 +143,8 @@ class MemoryStore(BaseStore):
                 lease.expires = now + hold_for
             else:
                 del table.leases[name]
-            return True
+        table.waiters.wake(name)
+        return True
 
     def get(self, name: str) -> LeaseInfo | None:
         table, now = self._table, clock.now()

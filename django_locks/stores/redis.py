@@ -20,6 +20,7 @@ from django_locks.values import LeaseInfo
 
 from .base import RELEASED, BaseStore, Claim
 from .per_loop import PerLoop
+from .redis_push import RedisPush
 from .redis_wire import CLUSTER_BUCKETS, READ_BATCH, Bucket, Call, Wire, leases_read, renewed
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ class RedisStore(BaseStore):
         self._opening = threading.Lock()
         self._inherited: list[Link] = []
         self._async_links: PerLoop[AsyncLink] = PerLoop(self._connector.open_async)
+        self._push = RedisPush(
+            self.waiters, lambda: self._connector.subscriber(self._link or self._open()), self._wire.channel
+        )
+        self.waiters.push = self._push
         _stores.add(self)
 
     def __repr__(self) -> str:
@@ -264,6 +269,7 @@ _stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()
 def _after_fork() -> None:
     for store in list(_stores):
         store._forget_link()
+        store._push.forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -203,6 +203,16 @@ class Connector:
         except TypeError as error:
             raise self.wrong(f"{error}.") from error
 
+    def subscriber(self, link: Link) -> Any:
+        """Return a new connection for subscriptions, to the server of the link or a node of its cluster."""
+        client = getattr(link, "client")  # noqa: B009
+        if self.cluster:
+            client = client.get_redis_connection(client.get_random_node())
+        pool = client.connection_pool
+        # In RESP 3 pushes come as a type of their own, and the driver wants to handle them itself.
+        options = {key: value for key, value in pool.connection_kwargs.items() if "maint" not in key}
+        return pool.connection_class(**{**options, "protocol": 2, "socket_timeout": None})
+
     def _address(self) -> dict[str, Any]:
         where = self._addresses[0][0]
         return {"unix_socket_path": where} if isinstance(where, str) else {"host": where[0], "port": where[1]}

@@ -5,6 +5,8 @@ A name belongs to a bucket; all keys of a bucket lie in one slot of a cluster. E
 - ``…{bucket}:lease:<name>``, a string that lives as long as the lease: ``owner fence acquired_us holder``,
 - ``…{bucket}:fence``, the highest fence ever granted in the bucket, for ever: one key for all names,
 - ``…{bucket}:index``, a sorted set of the names by the end of their leases in milliseconds, for listing.
+
+A release is published on a channel named as the lease's key.
 """
 
 from __future__ import annotations
@@ -86,6 +88,7 @@ return ours
 RELEASE = Script("""
 local held = redis.call('GET', KEYS[1])
 if not held or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+redis.call('PUBLISH', KEYS[1], '')
 if ARGV[2] == '0' then
   redis.call('DEL', KEYS[1])
   redis.call('ZREM', KEYS[2], ARGV[3])
@@ -174,6 +177,11 @@ class Wire:
             for start in range(0, len(claims), RENEW_BATCH):
                 batch = claims[start : start + RENEW_BATCH]
                 yield [name for name, _, _ in batch], _renewal(bucket, batch)
+
+    def channel(self, name: str) -> bytes:
+        """Return the channel on which releases of the name are published."""
+        text = name.encode()
+        return self.bucket(text).lease + text
 
     def read(self, bucket: Bucket, names: Sequence[bytes]) -> Call:
         """Ask for what `leases_read` understands."""

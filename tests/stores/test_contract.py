@@ -14,8 +14,7 @@ from django_locks import stores
 from django_locks.stores.base import BaseStore
 from django_locks.stores.database import DatabaseStore
 from django_locks.stores.sql import generic
-from django_locks.testing import StoreContract
-from django_locks.testing_async import AsyncStoreContract
+from django_locks.testing import AsyncStoreContract, StoreContract
 from tests.conftest import BACKENDS
 from tests.crew import Spec
 
@@ -66,6 +65,11 @@ class SQLiteTests(OnServer, unittest.TestCase):
 
 class PostgreSQLTests(OnServer, unittest.TestCase):
     kind = "postgresql"
+
+
+class NotifyingPostgreSQLTests(OnServer, unittest.TestCase):
+    kind = "postgresql"
+    options = {"notify": True}
 
 
 class MariaDBTests(OnServer, unittest.TestCase):

@@ -25,6 +25,8 @@ WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}"""
 RENEW_ONE = """
 UPDATE {table} SET {expires_at} = {now} + %(ttl)s WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}"""
 
+LOCK = "SELECT 1 FROM {table} WHERE {name} = %(name)s AND {owner} = %(owner)s FOR UPDATE"
+
 GET = "SELECT {lease} FROM {table} WHERE {name} = %(name)s AND {live}"
 
 # A prefix is compared as text, for LIKE would need its wildcards escaped, and ignores case on SQLite.
@@ -73,6 +75,10 @@ class Statements:
     def renew_one(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
         parameters = {"name": name, "owner": owner, "ttl": self._micros(ttl)}
         return self._write(connection, self._fill(RENEW_ONE), parameters) > 0
+
+    def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
+        """Lock the row until the end of the open transaction; return whether it is the owner's. Live or not."""
+        return bool(self._read(connection, self._fill(LOCK), {"name": name, "owner": owner}))
 
     def release(self, connection: BaseDatabaseWrapper, name: str, owner: str, hold_for: float, outcome: str) -> bool:
         parameters = {"name": name, "owner": owner, "hold_for": self._kept(hold_for), "outcome": outcome}

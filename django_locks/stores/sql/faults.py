@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error
 
 from django_locks import clock
+from django_locks.transactions import error_codes, is_conflict, sqlite_code
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -17,9 +18,6 @@ T = TypeVar("T")
 
 MIGRATE = "its table is missing in the database {!r}, or is not of this version. Run `manage.py migrate`"
 
-#: Somebody else's statement had right of way. PostgreSQL and the standard: SQLSTATE; MySQL: error numbers.
-CONFLICTS: set[object] = {"40001", "40P01", 1205, 1213}
-SQLITE_CONFLICTS = {5, 6}  # SQLITE_BUSY, SQLITE_LOCKED: https://www.sqlite.org/rescode.html
 MISSING: set[object] = {"42P01", "42703", 1146, 1054}
 SQLITE_MISSING = ("no such table", "no such column", "has no column")
 
@@ -54,15 +52,10 @@ def _pause(tries: int) -> float:
     return min(FIRST_PAUSE * 2.0**tries, LONGEST_PAUSE) * random.uniform(0.5, 1.5)  # noqa: S311
 
 
-def is_conflict(error: Error) -> bool:
-    """Did the statement change nothing because of another one, so that it may be sent again?"""
-    return bool(_codes(error) & CONFLICTS) or _sqlite_code(error) in SQLITE_CONFLICTS
-
-
 def is_table_missing(error: Error) -> bool:
     """Is the table, or one of its columns, not there?"""
-    return bool(_codes(error) & MISSING) or (
-        _sqlite_code(error) == 1 and any(text in str(error) for text in SQLITE_MISSING)
+    return bool(error_codes(error) & MISSING) or (
+        sqlite_code(error) == 1 and any(text in str(error) for text in SQLITE_MISSING)
     )
 
 
@@ -76,14 +69,3 @@ def is_dead(connection: BaseDatabaseWrapper) -> bool:
 
 def _is_free(connection: BaseDatabaseWrapper) -> bool:
     return not connection.in_atomic_block and (connection.connection is None or connection.autocommit)
-
-
-def _codes(error: Error) -> set[Any]:
-    cause: Any = error.__cause__ or error
-    # psycopg 3, psycopg2, and the MySQL drivers, which give the number as the first argument.
-    return {getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None), *cause.args[:1]}
-
-
-def _sqlite_code(error: Error) -> int | None:
-    code = getattr(error.__cause__, "sqlite_errorcode", None)
-    return None if code is None else code & 0xFF  # the rest of an extended code only says why

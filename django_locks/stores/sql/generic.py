@@ -72,6 +72,9 @@ class GenericStatements(Statements):
         held = _live(connection, now).filter(name=name, owner=owner)
         return held.update(expires_at=from_micros(now + self._micros(ttl))) > 0
 
+    def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
+        return bool(_rows(connection).select_for_update().filter(name=name, owner=owner))
+
     def release(self, connection: BaseDatabaseWrapper, name: str, owner: str, hold_for: float, outcome: str) -> bool:
         now = self.clock(connection)
         held = _live(connection, now).filter(name=name, owner=owner)

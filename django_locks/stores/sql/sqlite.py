@@ -33,6 +33,8 @@ UPDATE {table} SET {expires_at} = {now} + v.ttl FROM v
 WHERE {name} = v.lease_name AND {owner} = v.lease_owner AND {live}
 RETURNING {name}"""
 
+LOCK = "UPDATE {table} SET {expires_at} = {now} + %(ttl)s WHERE {name} = %(name)s AND {owner} = %(owner)s"
+
 
 class SQLiteStatements(Statements):
     """For SQLite 3.35 and newer, which has RETURNING."""
@@ -57,6 +59,14 @@ class SQLiteStatements(Statements):
         rows = self._read(connection, self._fill(RENEW), {"claims": claims})
         return {name for (name,) in rows}
 
+    def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
+        # The first write of a transaction locks the whole file, and nobody takes over until it ends, however late.
+        parameters = {"name": name, "owner": owner, "ttl": self._micros(ttl)}
+        return self._write(connection, self._fill(LOCK), parameters) > 0
+
 
 class OldSQLiteStatements(GenericStatements):
     now = SQLiteStatements.now
+
+    def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
+        return SQLiteStatements(connection).lock(connection, name, owner, ttl)

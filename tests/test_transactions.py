@@ -1,0 +1,361 @@
+"""Leases and the caller's transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connections, transaction
+from django.db.transaction import TransactionManagementError
+
+from django_locks import AlreadyHeld, LeaseLost, StoreUnavailable, conf, locks
+from tests.crew import Spec
+
+SERVERS = ["postgresql", "mariadb"]
+
+
+@pytest.fixture(params=SERVERS)
+def alias(request: pytest.FixtureRequest, spec_of: Any, settings: Any) -> str:
+    """Let ``locks`` use the database of that kind, and give it a table of the project's own."""
+    return use(request.param, spec_of, settings)
+
+
+def use(kind: str, spec_of: Any, settings: Any) -> str:
+    spec: Spec = spec_of(kind)
+    settings.LOCKS = {"default": spec.locks}
+    alias: str = spec.locks["LOCATION"]
+    with connections[alias].cursor() as cursor:
+        cursor.execute("DROP TABLE IF EXISTS notes")
+        cursor.execute("CREATE TABLE notes (text varchar(50))")
+    return alias
+
+
+def write(alias: str, text: str) -> None:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("INSERT INTO notes VALUES (%s)", [text])
+
+
+def notes(alias: str) -> list[str]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT text FROM notes ORDER BY text")
+        return [text for (text,) in cursor.fetchall()]
+
+
+def is_held(name: str) -> bool:
+    """Ask as another process would."""
+    store = conf.build_store("default")
+    from django_locks.stores.base import here
+
+    here.own = "callers"
+    try:
+        return store.get(name) is not None
+    finally:
+        here.own = ""
+
+
+class Undo(Exception):
+    pass
+
+
+def test_lease_taken_inside_a_transaction_is_seen_at_once(alias):
+    with transaction.atomic(using=alias):
+        write(alias, "first")
+        guard = locks.try_acquire("x")
+        assert is_held("x")
+        assert guard.release() is True
+        assert not is_held("x")
+
+
+def test_rollback_of_the_caller_does_not_undo_the_lease(alias):
+    with pytest.raises(Undo), transaction.atomic(using=alias):
+        guard = locks.acquire("x")
+        raise Undo
+    assert is_held("x")
+    assert guard.release() is True
+
+
+def test_refusal_inside_a_transaction_does_not_break_it(alias):
+    holder = locks.acquire("x")
+    with transaction.atomic(using=alias):
+        write(alias, "before")
+        assert locks.try_acquire("x") is None
+        with pytest.raises(AlreadyHeld):
+            locks.acquire("x")
+        write(alias, "after")
+    assert notes(alias) == ["after", "before"]
+    holder.release()
+
+
+def test_failure_inside_a_transaction_does_not_break_it(alias):
+    with transaction.atomic(using=alias):
+        write(alias, "before")
+        with connections[alias].execute_wrapper(lambda *args: pytest.fail("the caller's own connection was used")):
+            guard = locks.try_acquire("x")
+        with connections[alias].cursor() as cursor:
+            cursor.execute("SAVEPOINT own")
+        store = conf.entries("default").store
+        with pytest.raises(StoreUnavailable):
+            store.acquire("y", "owner", 1e300, "too long for the column")
+        write(alias, "after")
+        guard.release()
+    assert notes(alias) == ["after", "before"]
+
+
+def test_block_left_inside_a_transaction_is_released_by_its_commit(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x") as guard:
+            write(alias, "a")
+        assert is_held("x")
+        assert not guard.released
+        transaction.on_commit(lambda: seen.append(is_held("x")), using=alias)
+        seen: list[bool] = []
+    assert seen == [False]
+    assert guard.released
+    assert not is_held("x")
+
+
+def test_block_left_inside_a_transaction_is_released_by_its_rollback(alias):
+    with pytest.raises(Undo), transaction.atomic(using=alias):
+        with locks.lock("x") as guard:
+            write(alias, "a")
+        assert is_held("x")
+        raise Undo
+    assert guard.released
+    assert not is_held("x")
+
+
+def test_block_left_inside_a_savepoint_waits_for_the_outermost_end(alias):
+    with transaction.atomic(using=alias):
+        with pytest.raises(Undo), transaction.atomic(using=alias):
+            with locks.lock("x"):
+                raise Undo
+        assert is_held("x")
+        with transaction.atomic(using=alias), locks.lock("y"):
+            pass
+        assert is_held("y")
+    assert not is_held("x")
+    assert not is_held("y")
+
+
+def test_block_left_under_manual_transactions_is_released_by_commit_and_rollback(alias):
+    connection = connections[alias]
+    for end in (connection.commit, connection.rollback):
+        connection.set_autocommit(False)
+        try:
+            with locks.lock("x"):
+                write(alias, "a")
+            assert is_held("x")
+            end()
+            assert not is_held("x")
+        finally:
+            connection.rollback()
+            connection.set_autocommit(True)
+
+
+def test_connection_closed_inside_a_transaction_releases(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x"):
+            write(alias, "a")
+        connections[alias].close()
+        assert not is_held("x")
+    assert notes(alias) == []
+
+
+def test_transactions_on_two_databases_must_both_end(spec_of, settings):
+    first, second = use("mariadb", spec_of, settings), use("postgresql", spec_of, settings)
+    with transaction.atomic(using=first):
+        with transaction.atomic(using=second), locks.lock("x"):
+            pass
+        assert is_held("x")
+    assert not is_held("x")
+
+
+def test_explicit_release_inside_a_transaction_is_at_once(alias):
+    with transaction.atomic(using=alias), locks.lock("x") as guard:
+        assert guard.release() is True
+        assert not is_held("x")
+
+
+def test_name_taken_again_in_the_same_transaction_is_the_same_lease(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x", ttl=20) as first:
+            pass
+        with locks.lock("x", ttl=40, wait=None) as second:
+            assert second.fence == first.fence
+            assert second.ttl == 40
+            assert 39 < second.remaining <= 40
+            second.check()
+        assert is_held("x")
+        assert locks.get("x").remaining > 30
+    assert not is_held("x")
+    assert second.released
+
+
+def test_lock_taken_before_the_transaction_is_released_at_its_own_end(alias):
+    with locks.lock("x") as guard:
+        with transaction.atomic(using=alias):
+            write(alias, "a")
+        assert not guard.released
+    assert not is_held("x")
+
+
+@pytest.mark.parametrize("kind", ["memory", "redis"])
+def test_leases_elsewhere_wait_for_the_transaction_too(kind, spec_of, settings):
+    alias = use("postgresql", spec_of, settings)
+    settings.LOCKS = {"default": spec_of(kind).locks}
+    with transaction.atomic(using=alias):
+        with locks.lock("x"):
+            write(alias, "a")
+        assert locks.get("x") is not None
+    assert locks.get("x") is None
+
+
+def test_sqlite_file_inside_its_own_transaction_is_an_error_at_once(spec_of, settings):
+    alias = use("sqlite", spec_of, settings)
+    with transaction.atomic(using=alias):
+        write(alias, "a")
+        with pytest.raises(TransactionManagementError, match=r"before atomic\(\).*LOCATION"):
+            locks.try_acquire("x")
+        write(alias, "b")
+    assert notes(alias) == ["a", "b"]
+
+
+def test_sqlite_lock_taken_before_and_left_inside_is_released_at_the_end(spec_of, settings):
+    alias = use("sqlite", spec_of, settings)
+    for undo in (False, True):
+        guard = locks.acquire("x")
+        try:
+            with transaction.atomic(using=alias):
+                write(alias, "a")
+                with guard:
+                    pass
+                assert not guard.released
+                if undo:
+                    raise Undo
+        except Undo:
+            pass
+        assert guard.released
+        assert locks.get("x") is None
+
+
+# Fenced transactions
+
+
+@pytest.fixture(params=["same", "redis", "memory"])
+def fenced(request: pytest.FixtureRequest, alias: str, spec_of: Any, settings: Any) -> str:
+    if request.param != "same":
+        settings.LOCKS = {"default": spec_of(request.param).locks}
+    return alias
+
+
+def test_fenced_transaction_of_the_holder_commits(fenced):
+    with locks.lock("x") as guard, guard.atomic(using=fenced):
+        write(fenced, "a")
+    assert notes(fenced) == ["a"]
+
+
+def test_fenced_transaction_nests_in_itself_as_savepoints(fenced):
+    with locks.lock("x") as guard, guard.atomic(using=fenced):
+        with pytest.raises(Undo), guard.atomic(using=fenced):
+            write(fenced, "undone")
+            raise Undo
+        with guard.atomic(using=fenced):
+            write(fenced, "kept")
+    assert notes(fenced) == ["kept"]
+
+
+def test_fenced_transaction_inside_another_is_refused(fenced):
+    with locks.lock("x") as guard, transaction.atomic(using=fenced):
+        with pytest.raises(RuntimeError, match="durable"), guard.atomic(using=fenced):
+            pytest.fail("entered")
+
+
+def test_overtaken_holder_commits_nothing(fenced):
+    with pytest.raises(LeaseLost), locks.lock("x") as guard:
+        with guard.atomic(using=fenced):
+            write(fenced, "late")
+            locks.force_release("x")
+    assert notes(fenced) == []
+    assert guard.lost
+
+
+def test_successor_commits_while_the_holder_is_inside(fenced):
+    late = locks.acquire("x", renew=False)
+    with pytest.raises(LeaseLost), late.atomic(using=fenced):
+        write(fenced, "late")
+        locks.force_release("x")
+        commit_elsewhere(fenced)
+    assert notes(fenced) == ["successor"]
+
+
+def commit_elsewhere(alias: str) -> None:
+    import threading
+
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            with locks.lock("x") as guard, guard.atomic(using=alias):
+                write(alias, "successor")
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(10)
+    assert errors == []
+
+
+def test_error_of_the_body_rolls_back_and_passes(fenced):
+    with pytest.raises(Undo), locks.lock("x") as guard, guard.atomic(using=fenced):
+        write(fenced, "a")
+        raise Undo
+    assert notes(fenced) == []
+
+
+def test_fenced_transaction_on_sqlite_keeps_its_lease_while_it_lasts(spec_of, settings):
+    alias = use("sqlite", spec_of, settings)
+    import time
+
+    with locks.lock("x", ttl=0.3) as guard:
+        with guard.atomic():
+            write(alias, "a")
+            time.sleep(0.6)
+            guard.check()
+        guard.check()
+        assert guard.remaining > 0
+    assert notes(alias) == ["a"]
+
+
+def test_fenced_transaction_without_autocommit_is_refused(fenced):
+    connections[fenced].set_autocommit(False)
+    try:
+        with locks.lock("x") as guard, pytest.raises(TransactionManagementError), guard.atomic(using=fenced):
+            pytest.fail("entered")
+    finally:
+        connections[fenced].rollback()
+        connections[fenced].set_autocommit(True)
+
+
+# Enforcement
+
+
+def test_enforced_lease_stops_the_body_at_its_next_query(fenced):
+    with pytest.raises(LeaseLost, match="'x'"), locks.lock("x") as guard:
+        guard.enforce(using=fenced)
+        write(fenced, "a")
+        locks.force_release("x")
+        with pytest.raises(LeaseLost):
+            guard.extend()
+        write(fenced, "b")
+    assert notes(fenced) == ["a"]
+
+
+def test_enforcement_ends_with_the_release(fenced):
+    with locks.lock("x") as guard:
+        guard.enforce(using=fenced)
+    write(fenced, "a")
+    assert notes(fenced) == ["a"]
+    assert connections[fenced].execute_wrappers == []
