@@ -21,6 +21,7 @@ class Terms(NamedTuple):
     at_least: float | None = None
     max_hold: float | None = None
     on_lost: Callable[[LockGuard], object] | None = None
+    enforce: bool = False
 
 
 class Grant(NamedTuple):

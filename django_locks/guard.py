@@ -13,7 +13,9 @@ from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import NamedTuple, NoReturn, Self
+
+from asgiref.sync import sync_to_async
 
 from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
@@ -21,7 +23,7 @@ from .fencing import Enforcement, fenced_atomic
 from .grants import Grant, Taker, Terms
 from .renewal import keeper
 from .stores.base import FAILED, RELEASED, BaseStore, Claim
-from .tasks import CancelOnLoss, see_through
+from .tasks import CancelOnLoss, is_called_by_sync_code, see_through
 from .transactions import after_transactions
 from .values import Seconds, clean_duration, describe_duration, describe_lease
 
@@ -31,8 +33,14 @@ logger = logging.getLogger("django_locks")
 NOT_OURS = "is not ours any more: somebody took it over, or freed it by force"
 
 
-# Guards whose block was left inside a transaction, and which are released when it ends.
-leaving: dict[tuple[BaseStore, str], LockGuard] = {}
+class Left(NamedTuple):
+    """A guard whose block was left inside a transaction, and which is released when that ends."""
+
+    guard: LockGuard
+    thread: int  #: whose transaction it is
+
+
+leaving: dict[tuple[BaseStore, str], Left] = {}
 # Who in this process took a key of a store, and by which grant.
 held_by: dict[tuple[BaseStore, str], tuple[str, Taker]] = {}
 
@@ -92,6 +100,7 @@ class LockGuard:
 
     def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0, confined: bool = False) -> None:
         self._state = _State.ABANDONED  # unless the keeper can take it on
+        self._enforced: tuple[Enforcement, ...] = ()
         self._grant = grant
         self._terms = terms
         self._granted = clock.now() - age
@@ -100,7 +109,6 @@ class LockGuard:
         self._why_lost = ""
         self._fault = ""  # text: an exception's frames know the whole batch, and would keep dropped guards alive
         self._body: CancelOnLoss | None = None
-        self._enforced: tuple[Enforcement, ...] = ()
         self.in_flight = math.inf
         self._confined = confined
         self._count(grant.sent, self._capped(terms.ttl, grant.sent))
@@ -208,6 +216,7 @@ class LockGuard:
         self.check()
         if not self._end(_State.DETACHED):
             raise self._loss()
+        self._lift_enforcement()
         return self.owner
 
     def discard_if_late(self) -> bool:
@@ -289,7 +298,7 @@ class LockGuard:
     def _forget(self) -> None:
         keeper.remove(self)
         key = self.store, self.key
-        if leaving.get(key) is self:
+        if key in leaving and leaving[key].guard is self:
             del leaving[key]
         if held_by.get(key, ("",))[0] == self.owner:
             del held_by[key]
@@ -416,10 +425,19 @@ class LockGuard:
     def enforce(self, using: str | None = None) -> None:
         """Let every query of the calling thread's connection raise `LeaseLost` once the lease is lost, until release.
 
-        ``using``: the alias in DATABASES; default: that of the leases, or ``default``.
+        ``using``: the alias in DATABASES; default: that of the leases, or ``default``. Raises `LeaseLost`, and Django's
+        `SynchronousOnlyOperation` in a task, whose queries run in another thread: see `aenforce`.
         """
+        from django.utils.asyncio import async_unsafe
+
         self.check()
-        self._enforced = (*self._enforced, Enforcement(self, using))
+        install = async_unsafe("Use aenforce(), or enforce=True, in a task.")(Enforcement)
+        self._enforced = (*self._enforced, install(self, using))
+
+    async def aenforce(self, using: str | None = None) -> None:
+        """Do as `enforce`, for the queries of the calling task and of those that it starts from then on."""
+        self.check()
+        self._enforced = (*self._enforced, await Enforcement.of_task(self, using))
 
     @contextmanager
     def stand_still(self) -> Iterator[Callable[[], None]]:
@@ -489,6 +507,12 @@ class LockGuard:
     # A block
 
     def __enter__(self) -> Self:
+        if self._terms.enforce:
+            try:
+                self.enforce()
+            except BaseException as error:
+                self.__exit__(type(error), error, error.__traceback__)
+                raise
         return self
 
     def __exit__(
@@ -518,19 +542,32 @@ class LockGuard:
         if not after_transactions(lambda: self._leave(outcome)):
             return False
         self._lift_enforcement()
-        leaving[self.store, self.key] = self
+        leaving[self.store, self.key] = Left(self, threading.get_ident())
         return True
+
+    async def _aleave_later(self, outcome: str) -> bool:
+        if not is_called_by_sync_code():
+            return self._leave_later(outcome)
+        try:  # the transaction is that of the thread which waits for this task
+            return await see_through(sync_to_async(self._leave_later)(outcome))
+        except RuntimeError:  # it does not wait any more
+            return False
 
     def take_up(self, terms: Terms, taker: Taker, sent: float) -> LockGuard:
         """Return a new guard of the same lease, which was left inside the open transaction and is taken again."""
-        age = clock.now() - self._granted
         self._end(_State.DETACHED)
-        return LockGuard(self._grant._replace(sent=sent), terms, taker, age=age)
+        return LockGuard(self._grant._replace(sent=sent), terms, taker)
 
     async def __aenter__(self) -> Self:
         self._body = CancelOnLoss()
         if self.lost:
             self._body.fire()
+        if self._terms.enforce:
+            try:
+                await self.aenforce()
+            except BaseException as error:
+                await self.__aexit__(type(error), error, error.__traceback__)
+                raise
         return self
 
     async def __aexit__(
@@ -539,7 +576,7 @@ class LockGuard:
         body, self._body = self._body, None
         cancelled_by_loss = body is not None and body.leave(error)
         outcome = FAILED if error else RELEASED
-        if not self._leave_later(outcome):
+        if not await self._aleave_later(outcome):
             await self._aleave(outcome)
         self._report_loss(None if cancelled_by_loss else error)
 
@@ -560,6 +597,7 @@ class LockGuard:
         )
 
     def __del__(self) -> None:
+        self._lift_enforcement()
         if self._state is not _State.HELD or self._pid != os.getpid():
             return
         self._forget()

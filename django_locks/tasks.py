@@ -7,7 +7,14 @@ import contextlib
 from collections.abc import Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
+from asgiref.sync import AsyncToSync
+
 T = TypeVar("T")
+
+
+def is_called_by_sync_code() -> bool:
+    """Does a thread wait in ``async_to_sync`` for the calling task, and run what the task sends to synchronous code?"""
+    return getattr(AsyncToSync.executors, "current", None) is not None
 
 
 async def see_through(coroutine: Coroutine[Any, Any, T]) -> T:

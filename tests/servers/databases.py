@@ -207,9 +207,13 @@ def _reachable(installed: Path, folder: Path, user: str | None) -> Path:
     """Return where the user finds the programs: a virtual environment may lie in a folder of root's own."""
     if user is None:
         return installed
-    copy = folder / "pginstall"
-    shutil.copytree(installed, copy, copy_function=_link_or_copy, symlinks=True)
-    return copy
+    # The wheel's libraries lie beside its package, and are found by the way there.
+    package, libraries = installed.parent, installed.parent.with_name(f"{installed.parent.name}.libs")
+    for part in (installed, libraries):
+        target = folder / "wheel" / part.relative_to(package.parent)
+        if part.exists():
+            shutil.copytree(part, target, copy_function=_link_or_copy, symlinks=True)
+    return folder / "wheel" / installed.relative_to(package.parent)
 
 
 def _link_or_copy(source: str, target: str) -> None:
