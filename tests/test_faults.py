@@ -136,7 +136,7 @@ def work_to_order(pipe: Any, ttl: float) -> None:
 @ALL
 def test_paused_holder_does_nothing_more_and_touches_nothing(kind, site_of):
     site = site_of(kind)
-    with process(site.spec(), work_to_order, 0.9) as holder:
+    with process(site.spec(), work_to_order, 1.5) as holder:
         fence, _ = holder.pipe.recv()
         holder.pipe.send(True)
         assert holder.pipe.recv() == "side effect"
