@@ -625,7 +625,7 @@ def test_sessions_of_the_server_are_given_back(max_age, site_of):
 
     def work(name: str, seconds: float) -> None:
         try:
-            with locks.lock(name, ttl=0.3) as guard:
+            with locks.lock(name, ttl=0.9) as guard:
                 time.sleep(seconds)
                 guard.check()
         finally:
@@ -638,6 +638,6 @@ def test_sessions_of_the_server_are_given_back(max_age, site_of):
             thread.join()
 
     for number in range(200 if LONG else 40):
-        run([threading.Thread(target=work, args=(f"x{number}", 0.0 if number % 10 else 0.12))])
+        run([threading.Thread(target=work, args=(f"x{number}", 0.0 if number % 10 else 0.4))])
     run([threading.Thread(target=work, args=(f"x{number}", 0.5)) for number in range(20)])
     wait_for(lambda: site.sessions() <= before, 2.5)
