@@ -113,7 +113,7 @@ def _by_fence_table(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[
             _hold_fence(guard, connection)
         yield
         if not _is_ours(guard):
-            guard.lose(OVERTAKEN)
+            guard.lose("was not ours any more before the commit: nothing was committed")
         _hold_fence(guard, connection)
         guard.check()
 

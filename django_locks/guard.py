@@ -261,13 +261,25 @@ class LockGuard:
         self._lift_enforcement()
         if not self._releasable():
             return False
+        if self._has_stood_still():
+            self.store.acquire(*self._again())
         return self._after_release(self.store.release(*self._release_arguments(outcome)))
 
     async def _arelease(self, outcome: str) -> bool:
         self._lift_enforcement()
         if not self._releasable():
             return False
+        if self._has_stood_still():
+            await self.store.aacquire(*self._again())
         return self._after_release(await self.store.arelease(*self._release_arguments(outcome)))
+
+    def _has_stood_still(self) -> bool:
+        """Has a lease whose time stands still for its holder run out for its store?"""
+        return self._confined and clock.now() >= self._expires
+
+    def _again(self) -> tuple[str, str, float, str]:
+        self._count(clock.now(), self.ttl)
+        return self.key, self.owner, self.ttl, self.holder
 
     def _lift_enforcement(self) -> None:
         enforced, self._enforced = self._enforced, ()
@@ -317,12 +329,16 @@ class LockGuard:
         TypeError for a bad duration. Never reaches beyond ``max_hold``.
         """
         seconds = self._extension(ttl)
+        if self._has_stood_still():
+            self.store.acquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
         self._after_extension(claim, sent, overlaps, seconds, self.store.renew([claim]))
 
     async def aextend(self, ttl: Seconds | None = None) -> None:
         """Do as `extend`."""
         seconds = self._extension(ttl)
+        if self._has_stood_still():
+            await self.store.aacquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
         self._after_extension(claim, sent, overlaps, seconds, await see_through(self.store.arenew([claim])))
 
