@@ -202,5 +202,5 @@ def test_late_holder_never_commits_over_its_successor(leases: str, data: str, ra
 
 @pytest.mark.parametrize("leases", LEASES)
 def test_late_holder_without_a_fence_does(leases: str, race: Any) -> None:
-    ends, lost = race(leases, "postgresql", unfenced)
+    _, lost = race(leases, "postgresql", unfenced)
     assert lost > 0

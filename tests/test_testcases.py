@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
+LONG = os.environ.get("LONG") == "1"
 DATABASES = ["sqlite memory", "sqlite file", "postgresql", "mariadb"]
 
 
@@ -48,6 +49,7 @@ def test_django_s_test_cases(database: dict[str, str]) -> None:
     assert "OK" in run(database, *MANAGE, "--shuffle=1", "tests.inner.locked_tests")
 
 
+@pytest.mark.parametrize("database", DATABASES if LONG else ["postgresql"], indirect=True)
 def test_django_s_test_cases_in_parallel(database: dict[str, str]) -> None:
     assert "OK" in run(database, *MANAGE, "--parallel=2", "tests.inner.locked_tests")
 
