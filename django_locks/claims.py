@@ -11,7 +11,8 @@ from asgiref.sync import sync_to_async
 
 from . import clock, signals
 from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
-from .guard import Grant, LockGuard, Taker, Terms, held_by, leaving
+from .grants import Grant, Taker, Terms
+from .guard import LockGuard, held_by, leaving
 from .stores.base import BaseStore
 from .tasks import is_called_by_sync_code, see_through
 from .values import LeaseInfo, describe_duration, describe_lease, new_owner, unprefixed

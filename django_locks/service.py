@@ -10,7 +10,8 @@ from .blocks import Lock, LockMany
 from .claims import Claim
 from .decorators import Decorator, OnBusy
 from .exceptions import LeaseLost
-from .guard import Grant, LockGuard, Taker, Terms
+from .grants import Grant, Taker, Terms
+from .guard import LockGuard
 from .stores.base import BROKEN, BaseStore
 from .tasks import see_through
 from .values import (
@@ -200,14 +201,16 @@ class LocksService:
         name, terms, settings = self._adoption(name, owner, options)
         key, sent = settings.prefix + name, clock.now()
         ours = settings.store.renew([(key, owner, terms.ttl)])
-        return self._adopted(name, owner, terms, settings, sent, settings.store.get(key) if ours else None)
+        lease = settings.store.get(key) if ours else None
+        return self._adopted(name, owner, terms, settings, sent, lease, Taker.caller())
 
     async def aadopt(self, name: str, owner: str, **options: Unpack[HoldOptions]) -> LockGuard:
         """Do as `adopt`."""
         name, terms, settings = self._adoption(name, owner, options)
         key, sent = settings.prefix + name, clock.now()
         ours = await see_through(settings.store.arenew([(key, owner, terms.ttl)]))
-        return self._adopted(name, owner, terms, settings, sent, await settings.store.aget(key) if ours else None)
+        lease = await settings.store.aget(key) if ours else None
+        return self._adopted(name, owner, terms, settings, sent, lease, Taker.caller(is_async=True))
 
     def _adoption(self, name: str, owner: str, options: HoldOptions) -> tuple[str, Terms, LockSettings]:
         if not isinstance(owner, str) or owner in ("", PAUSED):
@@ -219,7 +222,14 @@ class LocksService:
         return name, wish.terms(settings), settings
 
     def _adopted(
-        self, name: str, owner: str, terms: Terms, settings: LockSettings, sent: float, lease: LeaseInfo | None
+        self,
+        name: str,
+        owner: str,
+        terms: Terms,
+        settings: LockSettings,
+        sent: float,
+        lease: LeaseInfo | None,
+        taker: Taker,
     ) -> LockGuard:
         if lease is None or lease.owner != owner:
             raise LeaseLost(
@@ -229,7 +239,7 @@ class LocksService:
             )
         age = (lease.expires_at - lease.acquired_at).total_seconds() - lease.remaining
         grant = Grant(settings.store, name, settings.prefix + name, owner, lease.holder, lease.fence, sent)
-        return LockGuard(grant, terms, Taker.caller(), age=age)
+        return LockGuard(grant, terms, taker, age=age)
 
     # Looking and freeing
 

@@ -79,8 +79,8 @@ def sessions(spec_of: Any, settings: Any, connect: Any, postgresql: Any) -> Call
 
 def hold(index: int) -> None:
     for _ in range(5):
-        with locks.lock(f"x{index}", ttl=0.6):
-            time.sleep(0.05)
+        with locks.lock(f"x{index}", ttl=1.5):
+            time.sleep(0.15)
 
 
 def hold_inside(index: int) -> None:
@@ -91,8 +91,8 @@ def hold_inside(index: int) -> None:
 def hold_async(index: int) -> None:
     async def hold_all() -> None:
         for _ in range(5):
-            async with locks.lock(f"x{index}", ttl=0.6):
-                await asyncio.sleep(0.05)
+            async with locks.lock(f"x{index}", ttl=1.5):
+                await asyncio.sleep(0.15)
 
     asyncio.run(hold_all())
 
@@ -264,8 +264,11 @@ def test_statement_of_a_suspended_process_is_not_cut(connect: Any, settings: Any
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb", "sqlite"])
 def test_children_of_a_fork_have_connections_of_their_own(kind: str, spec_of: Any, settings: Any) -> None:
     alias = use(kind, spec_of, settings)
-    locks.acquire("x").release()
-    connections["locks_sqlite"].close() if kind == "sqlite" else None
+    if kind == "sqlite":  # forbids to carry a connection through a fork; and its writers wait for each other unfairly
+        connections[alias].close()
+        connections[alias].settings_dict.setdefault("OPTIONS", {})["timeout"] = 60
+    else:
+        locks.acquire("x").release()
     children = [fork(lambda: take_many(alias)) for _ in range(4)]
     take_many(alias)
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 4
