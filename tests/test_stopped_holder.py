@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connections, transaction
 
-from django_locks import LeaseLost, LockNotAcquired, StoreUnavailable, locks
+from django_locks import LeaseLost, LockNotAcquired, StoreUnavailable, fencing, locks
 from tests.crew import Spec, process
 from tests.test_lost_update import LONG
 from tests.test_transactions import notes, use, write
@@ -32,7 +32,7 @@ def late_holder(pipe: Any, alias: str, block: str) -> None:
                     pipe.send("written")
                     time.sleep(0.01)
         except (LeaseLost, DatabaseError, StoreUnavailable, LockNotAcquired) as error:
-            pipe.send(type(error).__name__)
+            pipe.send(type(error).__name__ if isinstance(error, LeaseLost) else repr(error))
         else:
             pipe.send("committed")
         connections.close_all()
@@ -137,9 +137,34 @@ def stop_and_succeed(late: Any, alias: str, number: int) -> list[str]:
         if sqlite:
             time.sleep(2 * TTL)
             os.kill(late.pid, signal.SIGCONT)
-        with locks.lock("x", wait=20) as guard, guard.atomic(using=alias):
-            before = notes(alias)
-            write(alias, f"{number} successor")
-        return before
+        try:
+            return succeed_and_see(alias, number)
+        except StoreUnavailable:
+            # It was stopped between its last statement and its commit, and has locked its lease.
+            assert connections[alias].vendor == "mysql", "PostgreSQL ends its transaction"
+            os.kill(late.pid, signal.SIGCONT)
+            return succeed_and_see(alias, number)
     finally:
         os.kill(late.pid, signal.SIGCONT)
+
+
+def succeed_and_see(alias: str, number: int) -> list[str]:
+    with locks.lock("x", wait=20) as guard, guard.atomic(using=alias):
+        before = notes(alias)
+        write(alias, f"{number} successor")
+    return before
+
+
+def test_holder_stopped_just_before_its_commit_is_ended_by_postgresql(spec_of, settings):
+    alias = use("postgresql", spec_of, settings)
+    guard = locks.acquire("x", ttl=0.3, renew=False)
+    guard.deadline = float("inf")  # its clock stands still
+    with pytest.raises(DatabaseError), guard.atomic():
+        write(alias, "late")
+        fencing._bound_stop(connections[alias])
+        assert guard.store.lock_row(alias, guard.claim(0))
+        thread = threading.Thread(target=lambda: (succeed_when_it_can(alias, "successor"), connections.close_all()))
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert notes(alias) == ["successor"]
