@@ -13,7 +13,7 @@ from django_locks.models import Fence
 from tests.test_transactions import notes, write
 
 LEVELS = {
-    "postgresql": {"read committed": 1, "repeatable read": 2, "serializable": 3},
+    "postgresql": {"read committed": 2, "repeatable read": 3, "serializable": 4},  # psycopg.IsolationLevel
     "mariadb": {name: name for name in ("read committed", "repeatable read", "serializable")},
 }
 

@@ -96,8 +96,8 @@ def test_release_before_the_commit_loses_updates(spec_of: Any, crew: Crew) -> No
 LEASES = ["memory", "redis", "same"]
 DATA = {
     "postgresql": {},
-    "postgresql repeatable read": {"isolation_level": 2},
-    "postgresql serializable": {"isolation_level": 3},
+    "postgresql repeatable read": {"isolation_level": 3},
+    "postgresql serializable": {"isolation_level": 4},
     "mariadb": {},
     "mariadb repeatable read": {"isolation_level": "repeatable read"},
     "mariadb serializable": {"isolation_level": "serializable"},
@@ -105,7 +105,7 @@ DATA = {
 }
 LATE_HOLDERS = 6
 LATE_ROUNDS = 34 if LONG else 5
-TTL = 0.06
+TTL = 0.12
 
 
 def fenced(guard: Any, alias: str) -> AbstractContextManager[None]:
@@ -197,7 +197,7 @@ def race(spec_of: Any, settings: Any, connect: Any, crew: Crew) -> Any:
 def test_late_holder_never_commits_over_its_successor(leases: str, data: str, race: Any) -> None:
     ends, lost = race(leases, data, fenced)
     assert lost == 0
-    assert ends["committed"] > 0
+    assert ends.get("committed", 0) > 0, ends
 
 
 @pytest.mark.parametrize("leases", LEASES)
