@@ -233,6 +233,8 @@ class LockGuard:
         if before is None:
             return False
         try:
+            if self._has_stood_still():
+                self.store.acquire(*self._again())
             released = self.store.release(*self._release_arguments(outcome))
         except BaseException:
             self._undo_release(before)
@@ -245,11 +247,21 @@ class LockGuard:
         if before is None:
             return False
         try:
+            if self._has_stood_still():
+                await self.store.aacquire(*self._again())
             released = await self.store.arelease(*self._release_arguments(outcome))
         except BaseException:
             self._undo_release(before)
             raise
         return self._after_release(released, before)
+
+    def _has_stood_still(self) -> bool:
+        """Has a lease whose time stands still for its holder run out for its store?"""
+        return self._confined and clock.now() >= self._expires
+
+    def _again(self) -> tuple[str, str, float, str]:
+        self._count(clock.now(), self.ttl)
+        return self.key, self.owner, self.ttl, self.holder
 
     def _lift_enforcement(self) -> None:
         enforced, self._enforced = self._enforced, ()
@@ -312,12 +324,16 @@ class LockGuard:
         TypeError for a bad duration. Never reaches beyond ``max_hold``.
         """
         seconds = self._extension(ttl)
+        if self._has_stood_still():
+            self.store.acquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
         self._after_extension(claim, sent, overlaps, seconds, self.store.renew([claim]))
 
     async def aextend(self, ttl: Seconds | None = None) -> None:
         """Do as `extend`."""
         seconds = self._extension(ttl)
+        if self._has_stood_still():
+            await self.store.aacquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
         self._after_extension(claim, sent, overlaps, seconds, await see_through(self.store.arenew([claim])))
 
