@@ -15,8 +15,6 @@ from .exceptions import LockError
 if TYPE_CHECKING:
     from django.core.management.base import BaseCommand
 
-EXIT_TERMINATED = 128 + signal.SIGTERM
-
 
 def command_of(args: tuple[Any, ...]) -> BaseCommand | None:
     """Return the command whose ``handle`` is called with these arguments, or ``None`` for another function."""
@@ -41,25 +39,27 @@ def edges(command: BaseCommand | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def terminated_in_order() -> Iterator[None]:
+def terminated_in_order(*numbers: int) -> Iterator[None]:
     """Let the first SIGTERM raise SystemExit, so that ``finally`` blocks run and locks are released; exit status 143.
 
-    A handler that somebody else has installed is left alone, and so is any thread but the main one.
+    The same for other signals, if they are given. A handler that somebody else has installed is left alone, and so is
+    any thread but the main one.
     """
-    default = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM)
-    if default is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _terminate)
+    ours: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        ours = [number for number in numbers or (signal.SIGTERM,) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would break off the releases that the first one began
-    raise SystemExit(EXIT_TERMINATED)
+    signal.signal(number, signal.SIG_IGN)  # a second one would break off the releases that the first one began
+    raise SystemExit(128 + number)
 
 
 def _command_error(error: LockError) -> LockError:

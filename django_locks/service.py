@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from . import clock
 from .blocks import Lock, LockMany
-from .claims import Claim
+from .claims import Claim, wait_until_free
 from .decorators import Decorator, OnBusy
 from .exceptions import LeaseLost
 from .guard import Grant, LockGuard, Taker, Terms
@@ -230,6 +230,14 @@ class LocksService:
         """Do as `get`."""
         name, settings = clean_name(name), self._settings(self.alias)
         return unprefixed(await settings.store.aget(settings.prefix + name), settings.prefix)
+
+    def wait_until_free(self, name: str, *, wait: Seconds | None = None) -> LeaseInfo | None:
+        """Wait until nobody holds the lock, without taking it, and return ``None``.
+
+        After ``wait`` seconds (``None``: never) returns the lease of who still holds it.
+        """
+        seconds, name, settings = clean_wait(wait), clean_name(name), self._settings(self.alias)
+        return unprefixed(wait_until_free(settings.store, settings.prefix + name, seconds), settings.prefix)
 
     def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
         """Yield all live leases whose name begins with ``prefix``, ordered by name where the store can."""

@@ -13,12 +13,23 @@ import django_locks
 
 PACKAGE = Path(django_locks.__file__).parent
 
+SUBCOMMANDS = ["doctor", "extend", "list", "pause", "prune", "release", "resume", "run", "show", "wait", "watch"]
+
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
-    ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
+    ["exceptions", "values", "clock", "signals", "text", "instants", "transactions", "findings"],
     ["models", "stores.base", "tasks", "naming", "commands"],
-    ["renewal", "fencing", "stores.redis_wire", "stores.redis_client", "stores.sql.base", "stores.sql.faults"],
-    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
+    [
+        "renewal",
+        "fencing",
+        "stores.redis_wire",
+        "stores.redis_client",
+        "stores.sql.base",
+        "stores.sql.faults",
+        "stores.preparation",
+        "stores.redis_findings",
+    ],
+    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql", "stores.database_findings"],
     ["stores.sql.sqlite"],
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
@@ -26,7 +37,11 @@ ROWS = [
     ["service"],
     ["conf"],
     ["__init__"],
-    ["checks", "testing", "rows", "management.arguments", "management.run"],
+    ["checks", "testing", "rows", "management.arguments", "management.output", "management.parser", "management.child"],
+    ["management.run", "management.probe"],
+    ["management.subcommands.base"],
+    [f"management.subcommands.{name}" for name in SUBCOMMANDS],
+    ["management.subcommands"],
     ["apps", "admin", "management.commands.locks"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
