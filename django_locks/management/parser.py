@@ -47,7 +47,7 @@ def add_common_options(parser: CommandParser, over_all: bool, default_alias: str
     """
     stores = parser.add_mutually_exclusive_group()
     usual = "all" if default_alias is None else default_alias
-    stores.add_argument("--using", default=default_alias, metavar="ALIAS", help=f"store in LOCKS (default: {usual})")
+    stores.add_argument("--using", metavar="ALIAS", help=f"store in LOCKS (default: {usual})")
     if over_all:
         stores.add_argument("--all", dest="everywhere", action="store_true", help="every store in LOCKS")
     parser.add_argument("--json", action="store_true", help="print JSON: see docs/json.md")

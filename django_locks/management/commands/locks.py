@@ -41,14 +41,15 @@ class Command(BaseCommand):
         self,
         *args: Any,
         subcommand: str,
-        using: str | None,
+        using: str | None = None,
         json: bool = False,
         everywhere: bool = False,
         **options: Any,
     ) -> None:
         with _exit_codes():
             kind = SUBCOMMANDS[subcommand]
-            aliases = _aliases() if everywhere or using is None else [using]
+            alias = None if everywhere else using or kind.default_alias
+            aliases = _aliases() if alias is None else [alias]
             services = [locks.using(alias) for alias in aliases]
             if not kind.examines_settings:
                 for service in services:

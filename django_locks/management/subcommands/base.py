@@ -12,7 +12,7 @@ from django_locks.service import LocksService
 
 FREE, USAGE, BUSY = 1, 2, 75
 
-CODES = "Exit codes: 0 done, 2 wrong usage, 69 the store is unreachable, 78 the setting LOCKS is wrong"
+CODES = "Exit codes: 0 done, 2 wrong usage, 69 store unreachable, 78 LOCKS is wrong"
 
 
 class Subcommand:
