@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from contextlib import contextmanager
 from urllib.parse import quote
@@ -13,8 +15,10 @@ import pytest
 from django.db import connections
 
 from django_locks.conf import entries
+from django_locks.stores import preparation
 from tests.cli import MANAGE, environment, manage
 from tests.servers.aliases import registered
+from tests.stores.databases import in_threads
 
 PROCESSES = 4
 MIGRATE = ["locks", "run", "migrate", "-w", "300", "--json", "--", "migrate", "-v", "0"]
@@ -86,6 +90,27 @@ class TestPrepare:
             from django.core.management import call_command
 
             call_command("migrate", "django_locks", database=store.location, verbosity=0)
+
+    def test_of_many_at_once_one_is_in_there_at_a_time(self, kind, store_on, monkeypatch):
+        inside, most, made = [], [], []
+        migrate = preparation._migrate
+
+        def slow(connection):
+            inside.append(1)
+            time.sleep(0.2)  # long enough for the others to come in, were they let
+            most.append(len(inside))
+            try:
+                return migrate(connection)
+            finally:
+                inside.pop()
+
+        monkeypatch.setattr(preparation, "_migrate", slow)
+        with store_on(kind) as store:
+            start = threading.Barrier(4)
+            monkeypatch.setattr(type(store), "_has_table", lambda store: start.wait(30) < 0)
+            in_threads(store, lambda owner: made.append(store.prepare()), list("abcd"))
+        assert most == [1, 1, 1, 1]
+        assert sum(bool(one) for one in made) == 1
 
     def test_connection_is_left_as_it_was(self, kind, store_on):
         with store_on(kind) as store:
