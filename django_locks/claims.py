@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -36,6 +35,8 @@ class Claim:
         self.owner = new_owner()
         self.taker = taker
         self.slots = _slots(name, prefix, limit)
+        self.limited = limit is not None
+        self._watched = prefix + name
 
     def take(self) -> LockGuard | None:
         """Try once."""
@@ -70,7 +71,7 @@ class Claim:
     def take_within(self, wait: float) -> LockGuard:
         """Try until it is granted or ``wait`` seconds have passed. Raises `LockNotAcquired`, `AlreadyHeld`."""
         start = clock.now()
-        guard = self.take()
+        guard = None if self._has_to_queue(wait) else self.take()
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, self._lease(), 0.0)
         if guard is None and wait > 0:
@@ -82,7 +83,7 @@ class Claim:
     async def atake_within(self, wait: float) -> LockGuard:
         """Do as `take_within`."""
         start = clock.now()
-        guard = await self.atake()
+        guard = None if self._has_to_queue(wait) else await self.atake()
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, await self._alease(), 0.0)
         if guard is None and wait > 0:
@@ -91,27 +92,27 @@ class Claim:
             raise self._refusal(LockNotAcquired, await self._alease(), clock.now() - start if wait > 0 else 0.0)
         return guard
 
+    def _has_to_queue(self, wait: float) -> bool:
+        """Do others of this process wait already, so that it would be unfair to try first?"""
+        return wait > 0 and self._watched in self.store.waiters
+
     def _wait_until(self, deadline: float) -> LockGuard | None:
-        expiry = -math.inf  # of the holder's lease, as far as is known
-        with self.store.watch(self.slots[0].key) as watch:
-            while True:
-                guard, now = self.take(), clock.now()
-                if guard is not None or now >= deadline:
+        with self.store.watch(self._watched) as watch:
+            while (left := deadline - clock.now()) > 0:
+                lease = self.store.get(self._watched) if watch.is_first and not self.limited else None
+                free = watch.is_first and lease is None and not self.limited
+                if (free or watch.wait(left, lease) or self.limited) and (guard := self.take()) is not None:
                     return guard
-                if expiry <= now:
-                    expiry = _expiry(self.store.get(self.slots[0].key), now)
-                watch.wait(min(deadline, expiry) - now)
+        return None
 
     async def _await_until(self, deadline: float) -> LockGuard | None:
-        expiry = -math.inf
-        with self.store.watch(self.slots[0].key) as watch:
-            while True:
-                guard, now = await self.atake(), clock.now()
-                if guard is not None or now >= deadline:
+        with self.store.watch(self._watched) as watch:
+            while (left := deadline - clock.now()) > 0:
+                lease = await self.store.aget(self._watched) if watch.is_first and not self.limited else None
+                free = watch.is_first and lease is None and not self.limited
+                if (free or await watch.async_wait(left, lease) or self.limited) and (guard := await self.atake()):
                     return guard
-                if expiry <= now:
-                    expiry = _expiry(await self.store.aget(self.slots[0].key), now)
-                await watch.async_wait(min(deadline, expiry) - now)
+        return None
 
     @property
     def _ttl(self) -> float:
@@ -198,10 +199,10 @@ def wait_until_free(store: BaseStore, key: str, wait: float) -> LeaseInfo | None
     deadline = clock.now() + wait
     with store.watch(key) as watch:
         while True:
-            lease, now = store.get(key), clock.now()
-            if lease is None or now >= deadline:
+            lease, left = store.get(key), deadline - clock.now()
+            if lease is None or left <= 0:
                 return lease
-            watch.wait(min(deadline, _expiry(lease, now)) - now)
+            watch.wait(left, lease)
 
 
 def _slots(name: str, prefix: str, limit: int | None) -> Sequence[Slot]:
@@ -210,7 +211,3 @@ def _slots(name: str, prefix: str, limit: int | None) -> Sequence[Slot]:
     slots = [Slot(f"{name}#{place}", f"{prefix}{name}#{place}") for place in range(limit)]
     start = random.randrange(limit)  # noqa: S311 - spreads the takers, and most succeed at the first try
     return slots[start:] + slots[:start]
-
-
-def _expiry(lease: LeaseInfo | None, now: float) -> float:
-    return now + max(lease.remaining, 0.001) if lease is not None else now + 0.001

@@ -106,6 +106,7 @@ class LockGuard:
         "_body",
         "_confined",
         "_enforced",
+        "_error",
         "_expires",
         "_fault",
         "_grant",
@@ -131,6 +132,7 @@ class LockGuard:
         self._why_lost = ""
         self._fault: StoreUnavailable | None = None
         self._body: CancelOnLoss | None = None
+        self._error: type[BaseException] | None = None
         self._enforced: tuple[Enforcement, ...] = ()
         self.in_flight = math.inf
         self._confined = confined
@@ -251,13 +253,13 @@ class LockGuard:
         self._lift_enforcement()
         if not self._releasable():
             return False
-        return self._after_release(self.store.release(*self._release_arguments(outcome)))
+        return self._after_release(self.store.release(*self._release_arguments(outcome)), outcome)
 
     async def _arelease(self, outcome: str) -> bool:
         self._lift_enforcement()
         if not self._releasable():
             return False
-        return self._after_release(await self.store.arelease(*self._release_arguments(outcome)))
+        return self._after_release(await self.store.arelease(*self._release_arguments(outcome)), outcome)
 
     def _lift_enforcement(self) -> None:
         enforced, self._enforced = self._enforced, ()
@@ -272,12 +274,16 @@ class LockGuard:
         hold_for = 0.0 if at_least is None else max(0.0, self._granted + at_least - clock.now())
         return self.key, self.owner, hold_for, outcome
 
-    def _after_release(self, released: bool) -> bool:
+    def _after_release(self, released: bool, outcome: str) -> bool:
         if not released:
             self.refused()
             return False
         self._end(_State.RELEASED)
-        signals.lease_released.send_robust(type(self), alias=self.alias, name=self.name, guard=self)
+        self.store.waiters.wake(self.key)
+        self.store.waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
+        signals.lease_released.send_robust(
+            type(self), alias=self.alias, name=self.name, guard=self, outcome=outcome, error=self._error
+        )
         return True
 
     def _end(self, state: _State) -> bool:
@@ -490,7 +496,7 @@ class LockGuard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        outcome = FAILED if error else RELEASED
+        self._error, outcome = kind, FAILED if error else RELEASED
         if not self._leave_later(outcome):
             self._leave(outcome)
         self._report_loss(error)
@@ -534,7 +540,7 @@ class LockGuard:
     ) -> None:
         body, self._body = self._body, None
         cancelled_by_loss = body is not None and await body.leave(error)
-        outcome = FAILED if error else RELEASED
+        self._error, outcome = kind, FAILED if error else RELEASED
         if not self._leave_later(outcome):
             await self._aleave(outcome)
         self._report_loss(None if cancelled_by_loss else error)

@@ -4,32 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Coroutine, Generator
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
-async def see_through(awaitable: Awaitable[T]) -> T:
+async def see_through(coroutine: Coroutine[Any, Any, T]) -> T:
     """Await to the end even if the calling task is cancelled meanwhile, and only then raise the cancellation.
 
     A request to a store that is on its way cannot be called back: whether it took effect is known when it answers.
     """
-    task = asyncio.ensure_future(awaitable)
-    cancellation = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancellation = error
-        except BaseException:  # noqa: S112 - the task's own, raised below
-            continue
-    if cancellation is not None:
-        task.exception()  # looked at, so that it is not reported as forgotten
-        raise cancellation
-    return task.result()
+    task = asyncio.get_running_loop().create_task(coroutine)
+    try:
+        return await _Uncancelled(task)
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            task.exception()  # looked at, so that it is not reported as forgotten
+        raise
+
+
+class _Uncancelled(Generic[T]):
+    """Waits for a task as awaiting it does, but never cancels it.
+
+    `asyncio.Task.cancel` asks what its task waits for to be cancelled. If that declines, the task goes on waiting, and
+    is cancelled when the wait is over. `asyncio.shield` would need a round of the event loop more.
+    """
+
+    _asyncio_future_blocking = False  # what makes it a future to asyncio.isfuture()
+
+    def __init__(self, task: asyncio.Task[T]) -> None:
+        self._task = task
+        self.get_loop = task.get_loop
+        self.result = task.result
+        self.add_done_callback = task.add_done_callback
+        self.remove_done_callback = task.remove_done_callback
+
+    def __await__(self) -> Generator[Any, None, T]:
+        self._asyncio_future_blocking = True
+        yield self
+        return self._task.result()
+
+    def cancel(self, msg: object = None) -> bool:
+        return False
 
 
 class CancelOnLoss:

@@ -2,11 +2,11 @@
 
 Mix it into a test case of your choice, and give it a way to make a store::
 
-    class MyStoreTests(StoreContract, SimpleTestCase):
+    class MyStoreTests(StoreContract, AsyncStoreContract, SimpleTestCase):
         def make_store(self):
             return MyStore("default", "tests")
 
-It takes about ten seconds, since it lets real leases expire.
+It takes about ten seconds, since it lets real leases expire. `AsyncStoreContract` is in `django_locks.testing_async`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ STRANGE_NAMES = [
 ]
 
 
-class StoreContract(_Base):
-    """The contract of `django_locks.stores.base`, as tests. Override `make_store`; durations fit a slow machine."""
+class StoreCase(_Base):
+    """Two store objects that share their leases, and helpers. Override `make_store`; durations fit a slow machine."""
 
     #: How far a store's clock may round a duration, in seconds.
     resolution = 0.002
@@ -89,6 +89,10 @@ class StoreContract(_Base):
         while not condition():
             self.assertLess(time.monotonic(), deadline, f"not within {within} s")
             time.sleep(0.01)
+
+
+class StoreContract(StoreCase):
+    """The contract of `django_locks.stores.base`, as tests."""
 
     # Granting
 

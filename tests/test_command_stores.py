@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import uuid
 from contextlib import nullcontext
+from datetime import timedelta
 
 import pytest
 
-from django_locks import locks
+from django_locks import history, locks
 from django_locks.conf import entries
 from django_locks.management.subcommands import SUBCOMMANDS
 from tests.cli import end
@@ -27,6 +29,33 @@ def store(request, spec_of, settings):
     yield request.param
     for lease in locks.leases():
         locks.force_release(lease.name)
+
+
+class TestHistory:
+    @pytest.fixture(autouse=True)
+    def _kept(self, store, settings):
+        settings.LOCKS = {"default": {**settings.LOCKS["default"], "HISTORY": timedelta(days=1), "KEY_PREFIX": "t"}}
+
+    @pytest.mark.django_db
+    def test_runs_are_shown_with_how_they_ended(self, held):
+        name = uuid.uuid4().hex
+        assert end("history", name).code == FREE
+        assert end("run", name, "--", "true").code == 0
+        assert end("run", name, "--", "false").code == 1
+        held(name)
+        history.flush()
+        ended = end("history", name, "--json")
+        assert (ended.code, [run["outcome"] for run in ended.json]) == (0, ["running", "failed", "released"])
+        assert [run["name"] for run in ended.json] == [name] * 3
+        assert [run["seconds"] is None for run in ended.json] == [True, False, False]
+        assert len(end("history", "--last", "2", "--json").json) == 2
+        assert "released" in end("history", name).out
+
+    @pytest.mark.django_db
+    def test_without_history_it_says_what_to_set(self, settings):
+        settings.LOCKS = {"default": {**settings.LOCKS["default"], "HISTORY": None}}
+        ended = end("history", uuid.uuid4().hex)
+        assert (ended.code, "set HISTORY in LOCKS" in ended.out) == (FREE, True)
 
 
 @pytest.mark.usefixtures("store")
@@ -149,7 +178,8 @@ def test_unreachable_store_ends_with_69_everywhere_and_the_doctor_fails(kind, se
     settings.LOCKS = {"default": {"BACKEND": f"django_locks.stores.{backend}", "LOCATION": location}}
     with django_db_blocker.unblock(), registered_or_nothing(location, database):
         for name in SUBCOMMANDS:
-            if name not in ("doctor", "watch"):
+            kept_elsewhere = kind == "redis" and name == "history"
+            if name not in ("doctor", "watch") and not kept_elsewhere:
                 ended = end(name, *ARGUMENTS.get(name, []))
                 assert (name, ended.code, "Traceback" in ended.err) == (name, UNREACHABLE, False)
         ended = end("doctor", "--json")

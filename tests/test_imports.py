@@ -13,40 +13,56 @@ import django_locks
 
 PACKAGE = Path(django_locks.__file__).parent
 
-SUBCOMMANDS = ["doctor", "extend", "list", "pause", "prune", "release", "resume", "run", "show", "wait", "watch"]
+SUBCOMMANDS = [
+    "doctor",
+    "extend",
+    "history",
+    "list",
+    "pause",
+    "prune",
+    "release",
+    "resume",
+    "run",
+    "show",
+    "wait",
+    "watch",
+]
 
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants", "transactions", "findings"],
-    ["models", "stores.base", "tasks", "naming", "commands"],
+    ["models", "stores.waiting", "tasks", "naming", "commands"],
+    ["stores.base"],
     [
         "renewal",
         "fencing",
+        "stores.per_loop",
+        "stores.redis_push",
         "stores.redis_wire",
-        "stores.redis_client",
+        "stores.redis_findings",
+        "stores.preparation",
         "stores.sql.base",
         "stores.sql.faults",
-        "stores.preparation",
-        "stores.redis_findings",
     ],
-    ["stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql", "stores.database_findings"],
-    ["stores.sql.sqlite"],
+    ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
+    ["stores.database_findings", "stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
     ["service"],
     ["conf"],
     ["__init__"],
+    ["recorder"],
+    ["history"],
     ["checks", "testing", "rows", "management.arguments", "management.output", "management.parser", "management.child"],
-    ["management.run", "management.probe"],
-    ["management.subcommands.base"],
+    ["places", "timeline", "templatetags.locks", "management.run", "management.probe"],
+    ["listing", "admin_actions", "management.subcommands.base"],
     [f"management.subcommands.{name}" for name in SUBCOMMANDS],
     ["management.subcommands"],
-    ["apps", "admin", "management.commands.locks"],
+    ["apps", "admin", "management.commands.locks", "testing_async"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
-# Redis' two halves have an order of their own.
-WITHIN_ROW = {("stores.redis_client", "stores.redis_wire"), ("stores.sql.faults", "stores.sql.base")}
+WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}
 
 
 def rooms() -> dict[str, Path]:

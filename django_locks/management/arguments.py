@@ -48,6 +48,13 @@ def limit(text: str) -> int:
     return int(text)
 
 
+def count(text: str) -> int:
+    """Return a number of lines to print."""
+    if not re.fullmatch("[0-9]{1,6}", text, re.ASCII) or int(text) == 0:
+        raise ArgumentTypeError(f"{text!r} is no number of lines. Write a number from 1 to 999999.")
+    return int(text)
+
+
 def exit_code(text: str) -> int:
     """Return an exit code, 0 to 255."""
     if not re.fullmatch("[0-9]{1,3}", text, re.ASCII) or int(text) > 255:

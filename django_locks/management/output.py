@@ -52,6 +52,11 @@ class Output:
         self.say(message)
         self.json(result(True, 0, message, fields))
 
+    def end(self, message: str, code: int) -> NoReturn:
+        """End with the exit code, which is the answer, and say why."""
+        self.say(message)
+        sys.exit(code)
+
     def refuse(self, message: str, code: int, **fields: Any) -> NoReturn:
         """End with the message and the exit code; print the result object as well."""
         self.json(result(False, code, message, fields))

@@ -23,32 +23,39 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from django_locks import clock
 from django_locks.exceptions import StoreUnavailable
 from django_locks.findings import Finding
+from django_locks.stores.waiting import Waiters, Watch
 from django_locks.values import LeaseInfo
 
 if TYPE_CHECKING:
     from django.core.checks import CheckMessage
 
 #: How a hold can end, as far as the store is told.
-RELEASED, FAILED, BROKEN = "released", "failed", "broken"
+RELEASED, FAILED, BROKEN, RESUMED = "released", "failed", "broken", "resumed"
 
 Claim = tuple[str, str, float]  #: name, owner, ttl
+
+
+class Browsed(NamedTuple):
+    """A page of live leases."""
+
+    total: int  #: how many there are
+    soon: int  #: how many of them end soon
+    leases: list[LeaseInfo]
+
 
 T = TypeVar("T")
 
 
 class _Here(threading.local):
     #: Is this thread one of the package's own, and what for?
-    own: Literal["", "renewal", "callers"] = ""
+    own: Literal["", "renewal", "callers", "history"] = ""
     #: Is it asking a store just now?
     asking = False
 
@@ -71,37 +78,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_new_threads)
 
 
-class Watch:
-    """Waits until a name may be free. This one polls: it pauses 5 ms at first, and up to 250 ms later, with jitter."""
-
-    first_pause = 0.005
-    longest_pause = 0.25
-
-    def __init__(self) -> None:
-        self._pause = self.first_pause
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        return None
-
-    def wait(self, timeout: float) -> None:
-        """Return when it is worth asking the store again, after ``timeout`` seconds at the latest."""
-        clock.sleep(self._next_pause(timeout))
-
-    async def async_wait(self, timeout: float) -> None:
-        """Do as `wait`, for asyncio."""
-        await asyncio.sleep(self._next_pause(timeout))
-
-    def _next_pause(self, timeout: float) -> float:
-        pause = self._pause * random.uniform(0.75, 1.25)  # noqa: S311
-        self._pause = min(self._pause * 2, self.longest_pause)
-        return max(0.0, min(pause, timeout))
-
-
 class BaseStore:
     """What every store has. OPTIONS of the settings are the keyword-only parameters of a subclass' ``__init__``."""
 
@@ -115,6 +91,7 @@ class BaseStore:
         self.location = location
         #: What all names given to this store begin with (``"stg:"``), for keys of its own beside the leases.
         self.key_prefix = key_prefix
+        self.waiters = Waiters()
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
         """Take the name for ``ttl`` seconds and return the fence, or ``None`` if somebody else has it.
@@ -146,9 +123,20 @@ class BaseStore:
         """Yield all live leases whose name begins with ``prefix``, ordered by name where that is cheap."""
         raise NotImplementedError
 
+    def browse(self, start: int, size: int, soon: float) -> Browsed:
+        """Return a page of ``size`` live leases from number ``start`` on, for people who look at all of them.
+
+        Ordered by name, or by their end where there are many and that is cheaper. ``soon`` is in seconds.
+        """
+        found = list(self.leases())
+        return Browsed(len(found), sum(lease.remaining < soon for lease in found), found[start : start + size])
+
     def watch(self, name: str) -> Watch:
-        """Return a context manager whose ``wait(timeout)`` returns when the name may be free."""
-        return Watch()
+        """Return a context manager whose ``wait(timeout)`` returns when the name may be free.
+
+        Who waits in this process is kept in ``waiters``. A store that can push gives it a `Push`.
+        """
+        return self.waiters.watch(name)
 
     def prune(self, older_than: float) -> int:
         """Forget names that have been free for longer than so many seconds, and return how many were forgotten.

@@ -149,7 +149,7 @@ class _Pool:
             if all(private.settings_dict[key] == wanted[key] for key in ("NAME", "HOST", "PORT", "USER")):
                 return private
             private.close()
-        return _private_copy(connections[self.alias])
+        return private_copy(self.alias)
 
     def _give_back(self, private: BaseDatabaseWrapper) -> None:
         if _tests_are_running():
@@ -159,7 +159,9 @@ class _Pool:
             _closer.wake()
 
 
-def _private_copy(callers: BaseDatabaseWrapper) -> BaseDatabaseWrapper:
+def private_copy(alias: str) -> BaseDatabaseWrapper:
+    """Return a new connection to the database, not yet open, which is in autocommit and used by any thread."""
+    callers = connections[alias]
     # A pool is keyed by alias: under the same one, a caller that holds its last connection would wait for itself.
     private = callers.copy(alias=f"{callers.alias}__locks")
     settings = private.settings_dict

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,8 +19,9 @@ from django_locks.findings import OK, Finding
 from django_locks.instants import from_micros
 from django_locks.stores import database_findings, preparation
 from django_locks.stores.base import RELEASED, BaseStore, Claim, here
-from django_locks.stores.connections import close_private, connection_to, is_confined, may_be_confined
+from django_locks.stores.connections import close_private, connection_to, is_confined, may_be_confined, private_copy
 from django_locks.stores.sql import Statements, faults, statements_for
+from django_locks.stores.sql.notify import PostgreSQLPush
 from django_locks.transactions import is_conflict, is_in_transaction
 from django_locks.values import LeaseInfo
 
@@ -30,6 +33,19 @@ T = TypeVar("T")
 APP_MISSING = "its table belongs to an app that is not installed"
 APP_HINT = "Add 'django_locks' to INSTALLED_APPS and run `manage.py migrate`, or choose another BACKEND in LOCKS."
 ALIAS_HINT = "Let LOCATION name an alias of DATABASES, or leave it out for 'default'."
+NOTIFY = "its option 'notify' is for PostgreSQL, and its database is another."
+NOTIFY_HINT = "Remove the option: waiters look again and again, at growing intervals."
+
+_notifying: weakref.WeakSet[DatabaseStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_notifying):
+        store._push.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager
@@ -46,13 +62,19 @@ class DatabaseStore(BaseStore):
 
     Each verb is one statement, on a connection that `django_locks.stores.connections` chooses. No router is asked: a
     replica that lags must never say who holds a lock.
+
+    ``notify=True`` (PostgreSQL with psycopg 3, no pooler in transaction mode): waiters are woken by LISTEN and NOTIFY.
     """
 
     #: Leases renewed, listed or forgotten by one statement.
     batch = 1000
 
-    def __init__(self, alias: str, location: Any = None, key_prefix: str = "") -> None:
+    def __init__(self, alias: str, location: Any = None, key_prefix: str = "", *, notify: bool = False) -> None:
         super().__init__(alias, location, key_prefix)
+        self._notify = notify
+        if notify:
+            self.waiters.push = self._push = PostgreSQLPush(self.waiters, lambda: private_copy(self._database))
+            _notifying.add(self)
         self._database = self.database_alias = location or "default"
         self._statements: dict[str, Statements] = {}
 
@@ -155,6 +177,9 @@ class DatabaseStore(BaseStore):
         if not self._is_configured():
             what = f"LOCKS[{self.alias!r}] has the LOCATION {self._database!r}, which is no alias of DATABASES."
             messages.append(checks.Error(what, hint=ALIAS_HINT, id="django_locks.E006"))
+        elif self._cannot_notify():
+            what = f"LOCKS[{self.alias!r}]: {NOTIFY}"
+            messages.append(checks.Error(what, hint=NOTIFY_HINT, id="django_locks.E003"))
         return messages
 
     def _is_configured(self) -> bool:
@@ -203,12 +228,18 @@ class DatabaseStore(BaseStore):
     def _sql(self, connection: BaseDatabaseWrapper) -> Statements:
         statements = self._statements.get(connection.vendor)
         if statements is None:
-            statements = self._statements[connection.vendor] = statements_for(connection)
+            statements = self._statements[connection.vendor] = statements_for(connection, notify=self._notify)
         return statements
+
+    def _cannot_notify(self) -> bool:
+        return self._notify and not connections.settings[self._database]["ENGINE"].endswith("postgresql")
 
     def _require_settings(self) -> None:
         if not apps.is_installed("django_locks"):
             raise InvalidLockStore(f"The lock store {self.alias!r}: {APP_MISSING}. {APP_HINT}", alias=self.alias)
         if not self._is_configured():
             message = f"The lock store {self.alias!r}: {self._database!r} is no alias of DATABASES. {ALIAS_HINT}"
+            raise InvalidLockStore(message, alias=self.alias)
+        if self._cannot_notify():
+            message = f"The lock store {self.alias!r}: {NOTIFY} {NOTIFY_HINT}"
             raise InvalidLockStore(message, alias=self.alias)

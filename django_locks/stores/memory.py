@@ -13,6 +13,7 @@ from django_locks import clock
 from django_locks.exceptions import InvalidLockStore
 from django_locks.findings import WARN, Finding
 from django_locks.stores.base import RELEASED, BaseStore, Claim
+from django_locks.stores.waiting import Waiters
 from django_locks.values import LeaseInfo
 
 
@@ -28,6 +29,19 @@ class _Lease:
         self.expires = now + ttl
 
 
+class _ReleasePushes:
+    """Every release of a table wakes its waiters, so nothing needs to be watched."""
+
+    def want(self, name: str) -> None:
+        return None
+
+    def unwant(self, name: str) -> None:
+        return None
+
+    def is_watching(self, name: str) -> bool:
+        return True
+
+
 class _Table:
     """All leases of one LOCATION. Expired ones are dropped a few at each grant, never a live one."""
 
@@ -35,6 +49,8 @@ class _Table:
         self.clear()
 
     def clear(self) -> None:
+        self.waiters = Waiters()
+        self.waiters.push = _ReleasePushes()
         # Re-entrant, since a signal handler may come in between and take or give back a lock of its own.
         self.mutex = threading.RLock()
         self.leases: dict[str, _Lease] = {}
@@ -91,6 +107,7 @@ class MemoryStore(BaseStore):
                 alias=alias,
             )
         self._table = _tables.setdefault(location or "", _Table())
+        self.waiters = self._table.waiters
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
         table, now = self._table, clock.now()
@@ -127,7 +144,8 @@ class MemoryStore(BaseStore):
                 lease.expires = now + hold_for
             else:
                 del table.leases[name]
-            return True
+        table.waiters.wake(name)
+        return True
 
     def get(self, name: str) -> LeaseInfo | None:
         table, now = self._table, clock.now()

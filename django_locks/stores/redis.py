@@ -12,19 +12,23 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django_locks.exceptions import InvalidLockStore
 from django_locks.findings import Finding
 from django_locks.values import LeaseInfo
 
-from .base import RELEASED, BaseStore, Claim
-from .redis_wire import CLUSTER_BUCKETS, READ_BATCH, Bucket, Call, Wire, leases_read
+from .base import RELEASED, BaseStore, Browsed, Claim
+from .per_loop import PerLoop
+from .redis_push import RedisPush
+from .redis_wire import CLUSTER_BUCKETS, READ_BATCH, Bucket, Call, Wire, leases_read, renewed
 
 if TYPE_CHECKING:
+    from .redis_async import AsyncLink
     from .redis_client import Address, Connector, Link
 
+FEW = 1000  # leases that are listed by name, as that takes a look at all of them
 SECOND_TRY = 1.0  # seconds: a connection that was dead already is noticed at once; what took longer is an outage
 
 
@@ -63,6 +67,11 @@ class RedisStore(BaseStore):
         self._link: Link | None = None
         self._opening = threading.Lock()
         self._inherited: list[Link] = []
+        self._async_links: PerLoop[AsyncLink] = PerLoop(self._connector.open_async)
+        self._push = RedisPush(
+            self.waiters, lambda: self._connector.subscriber(self._link or self._open()), self._wire.channel
+        )
+        self.waiters.push = self._push
         _stores.add(self)
 
     def __repr__(self) -> str:
@@ -96,12 +105,7 @@ class RedisStore(BaseStore):
             return set()
         name = leases[0][0] if len(leases) == 1 else ""
         replies = self._run_all("renew", name, [call for _, call in batches])
-        return {
-            name
-            for (names, _), reply in zip(batches, replies, strict=True)
-            for name, ours in zip(names, reply, strict=True)
-            if ours
-        }
+        return renewed(batches, replies)
 
     def get(self, name: str) -> LeaseInfo | None:
         text = name.encode()
@@ -112,6 +116,29 @@ class RedisStore(BaseStore):
         """Yield all live leases whose name begins with ``prefix``, ordered by name."""
         buckets = [self._leases_of(bucket, prefix) for bucket in self._wire.buckets]
         return heapq.merge(*buckets, key=lambda lease: lease.name)
+
+    def browse(self, start: int, size: int, soon: float) -> Browsed:
+        """Return a page of live leases; of more than a thousand in order of their ends, which needs no look at all."""
+        buckets = self._wire.buckets
+        skipped = start if len(buckets) == 1 else 0  # of several, each may have all of the first ones
+        calls = [self._wire.page(bucket, skipped, start - skipped + size, soon) for bucket in buckets]
+        replies = self._run_all("list leases", "", calls)
+        total, ending_soon = sum(reply[0] for reply in replies), sum(reply[1] for reply in replies)
+        if total <= FEW:
+            return Browsed(total, ending_soon, list(self.leases())[start : start + size])
+        pages = [zip(page[1::2], page[::2], strict=True) for *_, page in replies]
+        ends = sorted((float(end), name) for page in pages for end, name in page)
+        names = [name for _, name in ends[start - skipped :][:size]]
+        return Browsed(total, ending_soon, self._read(names))
+
+    def _read(self, names: Sequence[bytes]) -> list[LeaseInfo]:
+        found: dict[str, LeaseInfo] = {}
+        for bucket in self._wire.buckets:
+            here = [name for name in names if self._wire.bucket(name) is bucket]
+            if here:
+                reply = self._run("list leases", "", self._wire.read(bucket, here))
+                found.update((lease.name, lease) for lease in leases_read(here, reply))
+        return [found[name.decode()] for name in names if name.decode() in found]
 
     def prune(self, older_than: float) -> int:
         """Trim the indexes of expired names, which each grant does, too, and return 0: free names leave nothing."""
@@ -134,6 +161,7 @@ class RedisStore(BaseStore):
             link, self._link = self._link, None
         if link is not None:
             link.close()
+        self._async_links.close()
 
     def _leases_of(self, bucket: Bucket, prefix: str) -> Iterator[LeaseInfo]:
         names = sorted(self._names_of(bucket, prefix))
@@ -166,11 +194,84 @@ class RedisStore(BaseStore):
             return replies
 
     def _run_again(self, verb: str, name: str, attempt: Callable[[Link], Any], error: Exception, started: float) -> Any:
-        """Try once more where a connection was dead (the server was restarted, a firewall forgot it), else raise."""
-        if not isinstance(error, self._connector.broken) or time.monotonic() - started > SECOND_TRY:
-            raise self.unavailable(verb, name, error) from error
+        self._check_again(verb, name, error, started)
         try:
             return attempt(self._link or self._open())
+        except Exception as second:
+            raise self.unavailable(verb, name, second) from second
+
+    def _check_again(self, verb: str, name: str, error: Exception, started: float) -> None:
+        """Allow one more try where a connection was dead (a restarted server, a forgetful firewall), else raise."""
+        if not isinstance(error, self._connector.broken) or time.monotonic() - started > SECOND_TRY:
+            raise self.unavailable(verb, name, error) from error
+
+    # The same for asyncio
+
+    async def aacquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
+        fence: int | None = await self._arun("acquire", name, self._wire.acquire(name, owner, ttl, holder))
+        return fence
+
+    async def arelease(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
+        call = self._wire.release(name, owner, hold_for)
+        link, started = self._async_links.get(), time.monotonic()
+        try:
+            return bool(await link.run(call))
+        except Exception as error:
+            await self._arun_again("release", name, lambda link: link.run(call), error, started)
+            return True
+
+    async def arenew(self, leases: Sequence[Claim]) -> set[str]:
+        batches = list(self._wire.renew(leases))
+        if not batches:
+            return set()
+        name, calls = leases[0][0] if len(leases) == 1 else "", [call for _, call in batches]
+        link, started = self._async_links.get(), time.monotonic()
+        try:
+            replies = await link.run_all(calls)
+        except Exception as error:
+            replies = await self._arun_again("renew", name, lambda link: link.run_all(calls), error, started)
+        return renewed(batches, replies)
+
+    async def aget(self, name: str) -> LeaseInfo | None:
+        text = name.encode()
+        reply = await self._arun("look up", name, self._wire.read(self._wire.bucket(text), [text]))
+        return next(leases_read([text], reply), None)
+
+    async def aleases(self, prefix: str = "") -> AsyncIterator[LeaseInfo]:
+        found = [lease for bucket in self._wire.buckets for lease in await self._aleases_of(bucket, prefix)]
+        for lease in sorted(found, key=lambda lease: lease.name):
+            yield lease
+
+    async def _aleases_of(self, bucket: Bucket, prefix: str) -> list[LeaseInfo]:
+        names = sorted(await self._anames_of(bucket, prefix))
+        found: list[LeaseInfo] = []
+        for start in range(0, len(names), READ_BATCH):
+            batch = names[start : start + READ_BATCH]
+            found += leases_read(batch, await self._arun("list leases", "", self._wire.read(bucket, batch)))
+        return found
+
+    async def _anames_of(self, bucket: Bucket, prefix: str) -> set[bytes]:
+        found: set[bytes] = set()
+        cursor = b"0"
+        while True:
+            cursor, *names = await self._arun("list leases", "", self._wire.names(bucket, cursor, prefix))
+            found.update(names)
+            if cursor == b"0":
+                return found
+
+    async def _arun(self, verb: str, name: str, call: Call) -> Any:
+        link, started = self._async_links.get(), time.monotonic()
+        try:
+            return await link.run(call)
+        except Exception as error:
+            return await self._arun_again(verb, name, lambda link: link.run(call), error, started)
+
+    async def _arun_again(
+        self, verb: str, name: str, attempt: Callable[[AsyncLink], Awaitable[Any]], error: Exception, started: float
+    ) -> Any:
+        self._check_again(verb, name, error, started)
+        try:
+            return await attempt(self._async_links.get())
         except Exception as second:
             raise self.unavailable(verb, name, second) from second
 
@@ -185,6 +286,7 @@ class RedisStore(BaseStore):
         if self._link is not None:
             self._inherited.append(self._link)
         self._link, self._opening = None, threading.Lock()
+        self._async_links.forget()
 
 
 def _connector(alias: str, location: object, **settings: Any) -> Connector:
@@ -203,6 +305,7 @@ _stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()
 def _after_fork() -> None:
     for store in list(_stores):
         store._forget_link()
+        store._push.forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -24,6 +24,7 @@ from redis.sentinel import Sentinel
 
 from django_locks.exceptions import InvalidLockStore
 
+from . import redis_async
 from .redis_wire import Call
 
 TIMEOUT = 2.0
@@ -205,9 +206,35 @@ class Connector:
             return ClusterLink(self._cluster())
         if self.sentinel:
             return self._behind_sentinels()
+        return SingleLink(redis.Redis(**self._address(), **self._options))
+
+    def open_async(self) -> redis_async.AsyncLink:
+        """Return a new link of the running event loop. Connects to nothing."""
+        hosts = [where for where, _ in self._addresses]
+        try:
+            if self.cluster:
+                return redis_async.cluster(hosts, self._options)
+            if self.sentinel:
+                return redis_async.behind_sentinels(
+                    hosts, self.sentinel, self._options, self._sentinel_options, PATIENCE
+                )
+            return redis_async.single(self._address(), self._options, PATIENCE)
+        except TypeError as error:
+            raise self.wrong(f"{error}.") from error
+
+    def subscriber(self, link: Link) -> Any:
+        """Return a new connection for subscriptions, to the server of the link or a node of its cluster."""
+        client = getattr(link, "client")  # noqa: B009
+        if self.cluster:
+            client = client.get_redis_connection(client.get_random_node())
+        pool = client.connection_pool
+        # In RESP 3 pushes come as a type of their own, and the driver wants to handle them itself.
+        options = {key: value for key, value in pool.connection_kwargs.items() if "maint" not in key}
+        return pool.connection_class(**{**options, "protocol": 2, "socket_timeout": None})
+
+    def _address(self) -> dict[str, Any]:
         where = self._addresses[0][0]
-        address = {"unix_socket_path": where} if isinstance(where, str) else {"host": where[0], "port": where[1]}
-        return SingleLink(redis.Redis(**address, **self._options))
+        return {"unix_socket_path": where} if isinstance(where, str) else {"host": where[0], "port": where[1]}
 
     def _cluster(self) -> RedisCluster:
         nodes = [ClusterNode(*where) for where, _ in self._addresses]

@@ -5,6 +5,8 @@ A name belongs to a bucket; all keys of a bucket lie in one slot of a cluster. E
 - ``…{bucket}:lease:<name>``, a string that lives as long as the lease: ``owner fence acquired_us holder``,
 - ``…{bucket}:fence``, the highest fence ever granted in the bucket, for ever: one key for all names,
 - ``…{bucket}:index``, a sorted set of the names by the end of their leases in milliseconds, for listing.
+
+A release is published on a channel named as the lease's key.
 """
 
 from __future__ import annotations
@@ -86,6 +88,7 @@ return ours
 RELEASE = Script("""
 local held = redis.call('GET', KEYS[1])
 if not held or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
+redis.call('PUBLISH', KEYS[1], '')
 if ARGV[2] == '0' then
   redis.call('DEL', KEYS[1])
   redis.call('ZREM', KEYS[2], ARGV[3])
@@ -118,6 +121,14 @@ for entry = 1, #page[2], 2 do
   if ends >= now_ms and string.sub(name, 1, #ARGV[2]) == ARGV[2] then reply[#reply + 1] = name end
 end
 return reply
+""")
+
+PAGE = Script("""
+local time = redis.call('TIME')
+local now_ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
+local now, soon = string.format('%.0f', now_ms), string.format('%.0f', now_ms + ARGV[2])
+local page = redis.call('ZRANGEBYSCORE', KEYS[1], now, '+inf', 'WITHSCORES', 'LIMIT', ARGV[3], ARGV[1])
+return {redis.call('ZCOUNT', KEYS[1], now, '+inf'), redis.call('ZCOUNT', KEYS[1], now, '(' .. soon), page}
 """)
 
 TRIM = Script("""
@@ -175,6 +186,11 @@ class Wire:
                 batch = claims[start : start + RENEW_BATCH]
                 yield [name for name, _, _ in batch], _renewal(bucket, batch)
 
+    def channel(self, name: str) -> bytes:
+        """Return the channel on which releases of the name are published."""
+        text = name.encode()
+        return self.bucket(text).lease + text
+
     def read(self, bucket: Bucket, names: Sequence[bytes]) -> Call:
         """Ask for what `leases_read` understands."""
         return Call(READ, (len(names), *[bucket.lease + name for name in names]))
@@ -182,6 +198,10 @@ class Wire:
     def names(self, bucket: Bucket, cursor: bytes, prefix: str) -> Call:
         """Ask for the next cursor and a page of live names; ``b"0"`` begins and ends. A name may come twice."""
         return Call(NAMES, (1, bucket.index, cursor, prefix.encode()))
+
+    def page(self, bucket: Bucket, start: int, size: int, soon: float) -> Call:
+        """Ask how many are live, how many end soon, and for the names that end first, each with its end."""
+        return Call(PAGE, (1, bucket.index, size, milliseconds(soon), start))
 
     def trim(self, bucket: Bucket) -> Call:
         """Ask the index to forget what has expired."""
@@ -196,6 +216,16 @@ def _renewal(bucket: Bucket, claims: Sequence[Claim]) -> Call:
         keys.append(bucket.lease + text)
         arguments += (write_owner(owner), milliseconds(ttl), text)
     return Call(RENEW, (len(keys), *keys, *arguments))
+
+
+def renewed(batches: Iterable[tuple[list[str], Call]], replies: Iterable[Sequence[int]]) -> set[str]:
+    """Return the names that are still ours, by what the calls of `Wire.renew` have answered."""
+    return {
+        name
+        for (names, _), reply in zip(batches, replies, strict=True)
+        for name, ours in zip(names, reply, strict=True)
+        if ours
+    }
 
 
 def leases_read(names: Sequence[bytes], reply: Sequence[Any]) -> Iterator[LeaseInfo]:

@@ -15,11 +15,12 @@ from django_locks.stores.base import BaseStore
 from django_locks.stores.database import DatabaseStore
 from django_locks.stores.sql import generic
 from django_locks.testing import StoreContract
+from django_locks.testing_async import AsyncStoreContract
 from tests.conftest import BACKENDS
 from tests.crew import Spec
 
 
-class OnServer(StoreContract):
+class OnServer(StoreContract, AsyncStoreContract):
     """The suite on a store of `tests.conftest`."""
 
     kind = ""
@@ -65,6 +66,11 @@ class SQLiteTests(OnServer, unittest.TestCase):
 
 class PostgreSQLTests(OnServer, unittest.TestCase):
     kind = "postgresql"
+
+
+class NotifyingPostgreSQLTests(OnServer, unittest.TestCase):
+    kind = "postgresql"
+    options = {"notify": True}
 
 
 class MariaDBTests(OnServer, unittest.TestCase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django_locks.management.subcommands.base import Subcommand
 from django_locks.management.subcommands.doctor import Doctor
 from django_locks.management.subcommands.extend import Extend
+from django_locks.management.subcommands.history import History
 from django_locks.management.subcommands.list import List
 from django_locks.management.subcommands.pause import Pause
 from django_locks.management.subcommands.prune import Prune
@@ -16,5 +17,5 @@ from django_locks.management.subcommands.wait import Wait
 from django_locks.management.subcommands.watch import Watch
 
 SUBCOMMANDS: dict[str, type[Subcommand]] = {
-    kind.name: kind for kind in (List, Show, Watch, Run, Wait, Release, Extend, Pause, Resume, Prune, Doctor)
+    kind.name: kind for kind in (List, Show, History, Watch, Run, Wait, Release, Extend, Pause, Resume, Prune, Doctor)
 }

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from django_locks.management.output import hint, lease_details, lease_object, which
@@ -27,7 +26,6 @@ Example: manage.py locks show cron:nightly"""
         lease = service.get(name)
         self.out.json(lease and lease_object(lease, service.alias))
         if lease is None:
-            self.out.say(f"{which(service, name)} is free.")
-            sys.exit(FREE)
+            self.out.end(f"{which(service, name)} is free.", FREE)
         what, verb, *flags = NEXT[lease.state]
         self.out.table([*lease_details(lease, service.alias), [what, hint(service, verb, name, *flags)]])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from django_locks.stores.sql.base import Statements
 from django_locks.stores.sql.generic import GenericStatements
 from django_locks.stores.sql.mysql import MySQLStatements
+from django_locks.stores.sql.notify import NotifyingStatements
 from django_locks.stores.sql.postgresql import PostgreSQLStatements
 from django_locks.stores.sql.sqlite import OldSQLiteStatements, SQLiteStatements
 
@@ -22,9 +23,11 @@ VENDORS: dict[str, type[Statements]] = {
 }
 
 
-def statements_for(connection: BaseDatabaseWrapper) -> Statements:
-    """Return the statements for this connection's database."""
+def statements_for(connection: BaseDatabaseWrapper, notify: bool = False) -> Statements:
+    """Return the statements for this connection's database. ``notify``: on PostgreSQL, releases wake waiters."""
     kind = VENDORS.get(connection.vendor, GenericStatements)
+    if notify and kind is PostgreSQLStatements:
+        kind = NotifyingStatements
     if kind is SQLiteStatements and not connection.features.can_return_columns_from_insert:
         kind = OldSQLiteStatements
     return kind(connection)

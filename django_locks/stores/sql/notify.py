@@ -1,0 +1,163 @@
+"""Releases pushed by PostgreSQL: one LISTEN connection for all waiters of a process. psycopg 3 only.
+
+NOTIFY serialises commits, so a release notifies only when somebody waits. Whoever does holds a shared advisory lock on
+the name's hash, in the session that listens; a release that cannot have the exclusive one for a moment knows. This
+needs a session of its own, and so no pooler in transaction mode.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from django_locks.stores.sql.postgresql import PostgreSQLStatements
+from django_locks.stores.waiting import Waiters
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+CHANNEL = "django_locks"
+LOCK_CLASS = zlib.crc32(b"django_locks") & 0x7FFFFFFF
+IDLE = 1.0  # seconds without a waiter until the connection is closed
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # between two tries to connect
+
+RELEASE = """
+WITH released AS (
+  UPDATE {table} SET {owner} = '', {released_at} = {now}, {outcome} = %(outcome)s, {expires_at} = {now} + %(hold_for)s
+  WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}
+  RETURNING {name} AS name)
+SELECT CASE WHEN NOT pg_try_advisory_xact_lock(%(lock_class)s, %(lock_key)s) THEN pg_notify(%(channel)s, name) END
+FROM released"""
+
+
+def lock_key(name: str) -> int:
+    """Return the name's hash as a signed number of 32 bits, the same in every process."""
+    value = zlib.crc32(name.encode())
+    return value - 2**32 if value >= 2**31 else value
+
+
+class NotifyingStatements(PostgreSQLStatements):
+    """PostgreSQL's statements, with a release that wakes those who wait."""
+
+    def release(self, connection: BaseDatabaseWrapper, name: str, owner: str, hold_for: float, outcome: str) -> bool:
+        parameters = {
+            "name": name,
+            "owner": owner,
+            "hold_for": self._kept(hold_for),
+            "outcome": outcome,
+            "lock_class": LOCK_CLASS,
+            "lock_key": lock_key(name),
+            "channel": CHANNEL,
+        }
+        return bool(self._read(connection, self._fill(RELEASE), parameters))
+
+
+class PostgreSQLPush:
+    """Listens for the releases of the names that are waited for."""
+
+    def __init__(self, waiters: Waiters, connect: Callable[[], BaseDatabaseWrapper]) -> None:
+        self._waiters = waiters
+        self._connect = connect
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the parent's connection and thread, in a forked child."""
+        self._turn = threading.RLock()
+        self._names: set[str] = set()  # wanted
+        self._watched: set[str] = set()  # whose advisory lock is held
+        self._changes: deque[tuple[str, bool]] = deque()
+        self._bell: int | None = None  # the end of a pipe on which the thread is rung up
+        self._running = False
+
+    def want(self, name: str) -> None:
+        with self._turn:
+            self._names.add(name)
+            self._change(name, True)
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="django_locks listener", daemon=True).start()
+
+    def unwant(self, name: str) -> None:
+        with self._turn:
+            self._names.discard(name)
+            self._watched.discard(name)
+            self._change(name, False)
+
+    def is_watching(self, name: str) -> bool:
+        return name in self._watched
+
+    def _change(self, name: str, wanted: bool) -> None:
+        self._changes.append((name, wanted))
+        if self._bell is not None:
+            os.write(self._bell, b".")
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            began = time.monotonic()
+            try:
+                self._listen()
+                return
+            except Exception:  # of any kind: without a listener, waiters look by themselves
+                self._lose()
+            pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(pause * 2, LONGEST_PAUSE)
+            time.sleep(pause)
+
+    def _listen(self) -> None:
+        """Pass on what is notified, until nobody has waited for a while. Raises what the driver raises."""
+        wrapper = self._connect()
+        bell, ring = os.pipe()
+        try:
+            wrapper.ensure_connection()
+            connection: Any = wrapper.connection
+            connection.execute(f"LISTEN {CHANNEL}")
+            with self._turn:
+                self._changes = deque((name, True) for name in self._names)
+                self._bell = ring
+            self._serve(connection, bell)
+        finally:
+            with self._turn:
+                self._bell = None
+            os.close(bell)
+            os.close(ring)
+            wrapper.close()
+
+    def _serve(self, connection: Any, bell: int) -> None:
+        busy = time.monotonic()
+        while True:
+            self._apply_changes(connection)
+            ready, _, _ = select.select([connection.fileno(), bell], [], [], IDLE / 2)
+            if bell in ready:
+                os.read(bell, 4096)
+            for notification in connection.notifies(timeout=0):
+                self._waiters.wake(notification.payload)
+            with self._turn:
+                if self._names:
+                    busy = time.monotonic()
+                elif time.monotonic() - busy > IDLE:
+                    self._running = False
+                    return
+
+    def _apply_changes(self, connection: Any) -> None:
+        while self._changes:
+            name, wanted = self._changes.popleft()
+            call = "pg_advisory_lock_shared" if wanted else "pg_advisory_unlock_shared"
+            connection.execute(f"SELECT {call}(%s, %s)", [LOCK_CLASS, lock_key(name)])
+            if wanted:
+                with self._turn:
+                    if name in self._names:
+                        self._watched.add(name)
+                self._waiters.wake(name)
+
+    def _lose(self) -> None:
+        with self._turn:
+            self._watched.clear()
+            names = list(self._names)
+        for name in names:
+            self._waiters.wake(name)
