@@ -207,6 +207,17 @@ class Claim:
         )
 
 
+def wait_until_free(store: BaseStore, key: str, wait: float) -> LeaseInfo | None:
+    """Return ``None`` as soon as nobody has the key, or after ``wait`` seconds the lease of who still has it."""
+    deadline = clock.now() + wait
+    with store.watch(key) as watch:
+        while True:
+            lease, left = store.get(key), deadline - clock.now()
+            if lease is None or left <= 0:
+                return lease
+            watch.wait(left, lease)
+
+
 def _slots(name: str, prefix: str, limit: int | None) -> Sequence[Slot]:
     if limit is None:
         return (Slot(name, prefix + name),)

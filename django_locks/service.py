@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypedDict, Unpack
 
-from . import clock
+from . import clock, signals
 from .blocks import Lock, LockMany
-from .claims import Claim
+from .claims import Claim, wait_until_free
 from .decorators import Decorator, OnBusy
 from .exceptions import LeaseLost
 from .grants import Grant, Taker, Terms
 from .guard import LockGuard
-from .stores.base import BROKEN, BaseStore
+from .stores.base import BROKEN, RESUMED, BaseStore
 from .tasks import see_through
 from .values import (
     NAME_LENGTH,
@@ -37,6 +37,7 @@ class LockSettings(NamedTuple):
     renew: bool
     prefix: str  #: what precedes every name in the store: ``"stg:"``, or nothing
     holder: Callable[[], str]
+    history: float | None = None  #: seconds to keep the record of a hold, or None: keep none
 
 
 class HoldOptions(TypedDict, total=False):
@@ -253,6 +254,14 @@ class LocksService:
         name, settings = clean_name(name), self._settings(self.alias)
         return unprefixed(await settings.store.aget(settings.prefix + name), settings.prefix)
 
+    def wait_until_free(self, name: str, *, wait: Seconds | None = None) -> LeaseInfo | None:
+        """Wait until nobody holds the lock, without taking it, and return ``None``.
+
+        After ``wait`` seconds (``None``: never) returns the lease of who still holds it.
+        """
+        seconds, name, settings = clean_wait(wait), clean_name(name), self._settings(self.alias)
+        return unprefixed(wait_until_free(settings.store, settings.prefix + name, seconds), settings.prefix)
+
     def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
         """Yield all live leases whose name begins with ``prefix``, ordered by name where the store can."""
         settings = self._listing(prefix)
@@ -281,7 +290,7 @@ class LocksService:
         lease = settings.store.get(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return settings.store.release(key, lease.owner, outcome=BROKEN)
+        return self._broken(name, lease, settings.store.release(key, lease.owner, outcome=BROKEN))
 
     async def aforce_release(self, name: str, *, fence: int | None = None) -> bool:
         """Do as `force_release`."""
@@ -290,7 +299,12 @@ class LocksService:
         lease = await settings.store.aget(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN))
+        return self._broken(name, lease, await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN)))
+
+    def _broken(self, name: str, lease: LeaseInfo, done: bool) -> bool:
+        if done:
+            signals.lease_broken.send_robust(type(self), alias=self.alias, name=name, lease=lease)
+        return done
 
     def force_extend(self, name: str, ttl: Seconds, *, fence: int | None = None) -> bool:
         """Let the lease of whoever holds the lock end ``ttl`` seconds from now, and return whether there was one.
@@ -318,7 +332,7 @@ class LocksService:
     def resume(self, name: str) -> bool:
         """Put a paused lock back into use, and return whether it was paused."""
         name, settings = clean_name(name), self._settings(self.alias)
-        return settings.store.release(settings.prefix + name, PAUSED)
+        return settings.store.release(settings.prefix + name, PAUSED, outcome=RESUMED)
 
     def _claim(self, name: str, wish: _Wish, is_async: bool = False, enforce: bool = False) -> Claim:
         settings = self._settings(self.alias)
