@@ -26,10 +26,11 @@ LOOKS = {"stock": [], "unfold": ["unfold"], "jazzmin": ["jazzmin"], "grappelli":
 SETTINGS = """
 from datetime import timedelta
 from testproject.settings import *
-DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": {database!r}, "OPTIONS": {{"timeout": 20}}}}}}
+DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": {database!r}}}}}
+MONTH = timedelta(days=30)
 LOCKS = {{
-    "default": {{"BACKEND": "django_locks.stores.database.DatabaseStore", "HISTORY": timedelta(days=30)}},
-    "queue": {{"BACKEND": "django_locks.stores.redis.RedisStore", "LOCATION": {redis!r}, "HISTORY": timedelta(days=30)}},
+    "default": {{"BACKEND": "django_locks.stores.database.DatabaseStore", "HISTORY": MONTH}},
+    "queue": {{"BACKEND": "django_locks.stores.redis.RedisStore", "LOCATION": {redis!r}, "HISTORY": MONTH}},
 }}
 INSTALLED_APPS = {apps!r} + INSTALLED_APPS
 LANGUAGE_CODE = {language!r}
@@ -118,7 +119,9 @@ def fill(stack: ExitStack) -> None:
             error="django.db.utils.OperationalError" if outcome == "failed" else "",
         )
         start += took + timedelta(minutes=chance.uniform(6, 14))
-    Skips.objects.create(name="cron:nightly", store="default", count=23, hour=now.replace(minute=0, second=0, microsecond=0))
+    Skips.objects.create(
+        name="cron:nightly", store="default", count=23, hour=now.replace(minute=0, second=0, microsecond=0)
+    )
     leases = [
         ("default", "cron:nightly", "web-2:4711:MainThread", 30.0),
         ("default", "import:tenant-7", "worker-1:38:Thread-2", 30.0),
@@ -131,7 +134,9 @@ def fill(stack: ExitStack) -> None:
         fence = entries(alias).store.acquire(name, f"owner {number}", ttl, holder)
         Run.objects.create(name=name, store=alias, holder=holder, fence=fence, started=now)
         held.append((alias, (name, f"owner {number}", ttl)))
-    Lease.objects.exclude(owner="").exclude(name="import:tenant-7").update(acquired_at=now - timedelta(minutes=7, seconds=12))
+    Lease.objects.exclude(owner="").exclude(name="import:tenant-7").update(
+        acquired_at=now - timedelta(minutes=7, seconds=12)
+    )
     Run.objects.filter(ended=None).update(started=now - timedelta(minutes=7, seconds=12))
     locks.pause("cron:reindex", 7200, note="ada: disk of search-1 is replaced")
     entries("default").store.acquire("tick:5min", "tick", 60, "web-1:7:MainThread")
@@ -200,7 +205,6 @@ def take(url: str, session: str, options: Any) -> None:
                 )
                 context.add_cookies([{"name": "sessionid", "value": session, "url": url}])
                 page = context.new_page()
-                page.on("console", lambda message: print("console:", message.text) if message.type == "error" else None)
 
                 def shoot(name: str, page: Any = page, scheme: str = scheme, size: str = size) -> None:
                     page.wait_for_timeout(600)
