@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -65,6 +66,12 @@ class Site:
     def script(self, text: str, **env: str) -> Any:
         """Run a script in the project, and return what its last line says in JSON."""
         return json.loads(self.run("-c", "import django; django.setup()\n" + text, **env).splitlines()[-1])
+
+    def load(self, name: str) -> Any:
+        """Import a module of this folder that reads where its queue is."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("QUEUE_URL", self.url)
+            return importlib.import_module(f"tests.contrib.{name}")
 
     def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.log")))

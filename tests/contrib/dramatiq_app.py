@@ -6,6 +6,7 @@ import os
 
 import django
 import dramatiq
+from django.apps import apps
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.middleware import AsyncIO
 from dramatiq.results import Results
@@ -14,9 +15,9 @@ from dramatiq.results.backends import RedisBackend
 from django_locks import LockNotAcquired, locks, with_lock
 from django_locks.contrib.dramatiq import retry
 
-if "QUEUE_URL" in os.environ:
+if not apps.ready:
     django.setup()
-url = os.environ.get("QUEUE_URL") or "redis://127.0.0.1:1"
+url = os.environ["QUEUE_URL"]
 broker = RedisBroker(url=url)
 results = RedisBackend(url=url)
 broker.add_middleware(Results(backend=results))

@@ -6,14 +6,15 @@ import os
 from typing import Any
 
 import django
+from django.apps import apps
 from huey import PriorityRedisHuey, crontab
 
 from django_locks import locks, with_lock
 from django_locks.contrib.huey import cancel, retry
 
-if "QUEUE_URL" in os.environ:
+if not apps.ready:
     django.setup()
-huey = PriorityRedisHuey("contrib", url=os.environ.get("QUEUE_URL"), utc=True)
+huey = PriorityRedisHuey("contrib", url=os.environ["QUEUE_URL"], utc=True)
 
 
 @huey.task()
