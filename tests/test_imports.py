@@ -31,7 +31,7 @@ SUBCOMMANDS = [
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants", "transactions", "findings"],
-    ["models", "stores.waiting", "tasks", "naming", "commands"],
+    ["models", "stores.waiting", "tasks", "naming", "commands", "orders", "signatures"],
     ["stores.base"],
     [
         "grants",
@@ -50,6 +50,7 @@ ROWS = [
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
+    ["leader"],
     ["service"],
     ["conf"],
     ["__init__"],
@@ -72,6 +73,8 @@ ROWS = [
     ["apps", "admin", "management.commands.locks", "testing.async_contract"],
     ["testing"],
     ["testing.pytest_plugin"],
+    ["contrib.celery", "contrib.dramatiq", "contrib.huey"],
+    ["contrib.django_celery_beat"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
 WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}
