@@ -29,6 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from django_locks.exceptions import StoreUnavailable
+from django_locks.findings import Finding
 from django_locks.stores.waiting import Waiters, Watch
 from django_locks.values import LeaseInfo
 
@@ -143,6 +144,21 @@ class BaseStore:
         Never one that is held or kept.
         """
         raise NotImplementedError
+
+    def count_free(self, older_than: float) -> int:
+        """Return how many names `prune` would forget."""
+        raise NotImplementedError
+
+    def prepare(self) -> str:
+        """Make what the store needs before its first use, once even if many processes ask; return what was made.
+
+        For commands that may be the first to use it. Empty text: nothing was missing, or nothing can be done here.
+        """
+        return ""
+
+    def diagnose(self) -> Iterator[Finding]:
+        """Yield what a person should know about the server and its settings. Raises `StoreUnavailable`."""
+        yield from ()
 
     def check(self) -> list[CheckMessage]:
         """Return messages for Django's system checks about this store's settings. Must not connect to anything."""

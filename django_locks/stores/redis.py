@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import TYPE_CHECKING, Any
 
 from django_locks.exceptions import InvalidLockStore
+from django_locks.findings import Finding
 from django_locks.values import LeaseInfo
 
 from .base import RELEASED, BaseStore, Browsed, Claim
@@ -143,6 +144,17 @@ class RedisStore(BaseStore):
         """Trim the indexes of expired names, which each grant does, too, and return 0: free names leave nothing."""
         self._run_all("prune", "", [self._wire.trim(bucket) for bucket in self._wire.buckets])
         return 0
+
+    def count_free(self, older_than: float) -> int:
+        return 0
+
+    def diagnose(self) -> Iterator[Finding]:
+        from .redis_findings import findings
+
+        try:
+            yield from findings((self._link or self._open()).info())
+        except Exception as error:
+            raise self.unavailable("examine", "", error) from error
 
     def close(self) -> None:
         with self._opening:

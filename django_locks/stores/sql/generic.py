@@ -97,6 +97,9 @@ class GenericStatements(Statements):
         free = self._free(connection, older_than).filter(name__gt=after)
         return list(free.order_by("name").values_list("name", flat=True)[:size])
 
+    def count_free(self, connection: BaseDatabaseWrapper, older_than: float) -> int:
+        return self._free(connection, older_than).count()
+
     def forget(self, connection: BaseDatabaseWrapper, names: Sequence[str], older_than: float) -> int:
         free = self._free(connection, older_than).filter(name__in=names)
         return free._raw_delete(connection.alias)  # delete() would read the rows, then forget the condition
