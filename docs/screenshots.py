@@ -36,6 +36,7 @@ INSTALLED_APPS = {apps!r} + INSTALLED_APPS
 LANGUAGE_CODE = {language!r}
 MIDDLEWARE.insert(2, "django.middleware.locale.LocaleMiddleware") if {language!r} != "en" else None
 """
+IMAGES = ROOT / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox",
@@ -52,7 +53,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--look", choices=LOOKS, default="stock")
     arguments.add_argument("--language", default="en")
-    arguments.add_argument("--to", type=Path, default=ROOT / "docs" / "images")
+    arguments.add_argument("--to", type=Path, default=IMAGES)
     options = arguments.parse_args()
     options.to.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -198,7 +199,7 @@ def take(url: str, session: str, options: Any) -> None:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         for scheme in ("light", "dark"):
             for size, width in (("", 1280), ("-narrow", 400)):
-                if size and scheme == "dark":
+                if size and (scheme == "dark" or options.to == IMAGES):
                     continue
                 context = browser.new_context(
                     color_scheme=scheme, viewport={"width": width, "height": 760}, locale=options.language
