@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from .. import contenders
-from ..contenders import Count
-from ..crew import Crew
-from ..results import Result, Row
-from ..rival_tables import Bare
-from ..servers import World
+from bench import contenders
+from bench.contenders import Count
+from bench.crew import Crew
+from bench.results import Result, Row
+from bench.rival_tables import Bare
+from bench.servers import World
+
 from .databases import TITLES
 
 NEEDS = {"postgres", "mariadb", "redis"}

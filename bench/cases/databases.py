@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from ..peers import available
-from ..results import Result
-from ..rival_tables import Bare
-from ..servers import World
-from ..timing import interleaved, ratio
+from bench.peers import available
+from bench.results import Result
+from bench.rival_tables import Bare
+from bench.servers import World
+from bench.timing import interleaved, ratio
+
 from .memory import pair
 
 NEEDS = {"postgres", "mariadb", "sqlite"}

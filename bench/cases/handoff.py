@@ -7,10 +7,11 @@ import threading
 import time
 from typing import Any
 
-from ..crew import context
-from ..results import Result, Row
-from ..servers import World
-from ..timing import percentile
+from bench.crew import context
+from bench.results import Result, Row
+from bench.servers import World
+from bench.timing import percentile
+
 from . import handoff_rivals as rivals
 
 NEEDS = {"redis", "postgres"}

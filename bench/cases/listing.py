@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..results import Result
-from ..servers import World
-from ..timing import interleaved
+from bench.results import Result
+from bench.servers import World
+from bench.timing import interleaved
 
 NEEDS = {"redis"}
 LIVE = 10_000

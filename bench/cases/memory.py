@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ..peers import available
-from ..results import Result
-from ..servers import World
-from ..timing import interleaved, ratio
+from bench.peers import available
+from bench.results import Result
+from bench.servers import World
+from bench.timing import interleaved, ratio
 
 NEEDS: set[str] = set()
 
@@ -84,7 +84,7 @@ def _size() -> Result:
     for guard in guards:
         guard.release()
     result = Result("Memory a held lock (guard and lease, memory store)", unit="bytes")
-    from ..results import Row
+    from bench.results import Row
 
     result.rows.append(Row("django_locks", size))
     return result

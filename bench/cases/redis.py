@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from ..peers import available
-from ..results import Result
-from ..servers import World
-from ..timing import interleaved, ratio
+from bench.peers import available
+from bench.results import Result
+from bench.servers import World
+from bench.timing import interleaved, ratio
+
 from .memory import pair
 
 NEEDS = {"redis"}

@@ -6,9 +6,10 @@ import asyncio
 import secrets
 from typing import Any
 
-from ..results import Result
-from ..servers import World
-from ..timing import async_interleaved, ratio
+from bench.results import Result
+from bench.servers import World
+from bench.timing import async_interleaved, ratio
+
 from .redis import COMPARE_AND_DELETE, TTL
 
 NEEDS = {"redis"}

@@ -7,9 +7,9 @@ import resource
 import time
 from typing import Any
 
-from ..crew import Crew
-from ..results import Result, Row
-from ..servers import World
+from bench.crew import Crew
+from bench.results import Result, Row
+from bench.servers import World
 
 NEEDS = {"redis"}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..results import Result
-from ..servers import World
-from ..timing import interleaved, ratio
+from bench.results import Result
+from bench.servers import World
+from bench.timing import interleaved, ratio
+
 from .databases import TITLES
 from .memory import pair
 

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 
-from ..results import Result, Row
-from ..servers import World
-from ..timing import percentile
+from bench.results import Result, Row
+from bench.servers import World
+from bench.timing import percentile
 
 NEEDS: set[str] = set()
 
