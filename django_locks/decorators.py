@@ -85,11 +85,12 @@ class Decorator:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             lock = lock_of(args, kwargs)
-            with edges(command_of(args)), ExitStack() as stack:
+            with edges(command_of(args)) as release_begins, ExitStack() as stack:
                 try:
                     stack.enter_context(lock)
                 except LockNotAcquired as busy:
                     return self._busy(busy, default_name, args)
+                stack.callback(release_begins)
                 return function(*args, **kwargs)
 
         async def async_wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, models, transaction
+from django.db import IntegrityError, connections, models, transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
@@ -94,7 +94,11 @@ class NameField(TextBase):
 
 
 class Fence(models.Model):
-    """The highest fence that has begun a `LockGuard.atomic` here, a row a name, for leases kept in another place."""
+    """The highest fence that has begun a `LockGuard.atomic` here, a row a name.
+
+    For leases kept in another place, and for transactions that do not see what is committed meanwhile. The rows may be
+    deleted while no `LockGuard.atomic` is open.
+    """
 
     name = NameField(_("name"), max_length=255, primary_key=True)
     fence = models.BigIntegerField(_("fence"))
@@ -108,22 +112,36 @@ class Fence(models.Model):
         return printable(self.name)
 
     @classmethod
-    def raise_to(cls, alias: str, name: str, fence: int) -> bool:
-        """Raise the row to the fence in a commit of its own, or return False if it is higher."""
-        rows = cls._default_manager.using(alias)
-        if rows.filter(name=name, fence__lte=fence).update(fence=fence):
-            return True
+    def raise_to(cls, alias: str, name: str, fence: int, *, create: bool = True) -> bool:
+        """Raise the row to the fence in a commit of its own, or return False if it is higher.
+
+        One that is there already is not written: another transaction of the same holder may rely on it. Without
+        ``create``, where there is none, none is needed.
+        """
+        row = cls._default_manager.using(alias).filter(name=name)
+        current = row.values_list("fence", flat=True).first()
+        if current is None:
+            return not create or cls._create(alias, name, fence) or cls.raise_to(alias, name, fence)
+        if current < fence:
+            return bool(row.filter(fence__lt=fence).update(fence=fence)) or cls.raise_to(alias, name, fence)
+        return current == fence
+
+    @classmethod
+    def _create(cls, alias: str, name: str, fence: int) -> bool:
         try:
             with transaction.atomic(using=alias):
-                rows.create(name=name, fence=fence)
-        except IntegrityError:  # there is one: higher, or made in the meantime
-            return bool(rows.filter(name=name, fence__lte=fence).update(fence=fence))
+                cls._default_manager.using(alias).create(name=name, fence=fence)
+        except IntegrityError:
+            return False
         return True
 
     @classmethod
     def hold(cls, alias: str, name: str, fence: int) -> bool:
         """Lock the row until the end of the open transaction; return whether it is still at the fence."""
-        return bool(cls._default_manager.using(alias).filter(name=name, fence=fence).update(fence=fence))
+        row = cls._default_manager.using(alias).filter(name=name, fence=fence)
+        if connections[alias].features.has_select_for_update:
+            return bool(list(row.select_for_update().values_list("fence")))
+        return bool(row.update(fence=fence))
 
 
 class Lease(models.Model):

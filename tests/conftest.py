@@ -24,12 +24,6 @@ STORES = list(BACKENDS)
 
 
 @pytest.fixture
-def memory_locks(settings: Any) -> None:
-    """Use a memory store that no other test shares."""
-    settings.LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": uuid.uuid4().hex}}
-
-
-@pytest.fixture
 def spec_of(request: pytest.FixtureRequest) -> Any:
     """Return the settings of a store by its kind, with its server running and its table made."""
 

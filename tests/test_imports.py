@@ -19,6 +19,7 @@ ROWS = [
     ["models", "stores.waiting", "tasks", "naming", "commands"],
     ["stores.base"],
     [
+        "grants",
         "renewal",
         "fencing",
         "stores.per_loop",
@@ -35,8 +36,10 @@ ROWS = [
     ["service"],
     ["conf"],
     ["__init__"],
-    ["checks", "testing", "rows", "management.arguments", "management.run"],
-    ["apps", "admin", "management.commands.locks", "testing_async"],
+    ["checks", "testing.contract", "testing.kit", "rows", "management.arguments", "management.run"],
+    ["apps", "admin", "management.commands.locks", "testing.async_contract"],
+    ["testing"],
+    ["testing.pytest_plugin"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
 WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}
