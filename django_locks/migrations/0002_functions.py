@@ -1,13 +1,13 @@
-"""A function for PostgreSQL, which keeps the plans of an attempt at a lock.
+"""Functions for PostgreSQL, which keep the plans of an attempt at a lock and of a release.
 
-It saves half of what a refusal costs, also behind a pooler in transaction mode, where nothing can be prepared. It may
-be missing: the store then sends the statements themselves. To be rid of it, migrate back to before this migration.
+They save half of what a refusal costs, also behind a pooler in transaction mode, where nothing can be prepared. They
+may be missing: the store then sends the statements themselves. To be rid of them, migrate back to before this.
 """
 
 from django.db import migrations
 
 # Names without a schema, here and in its body: like the table, it is found by the caller's search_path.
-CREATE = """
+ACQUIRE = """
 CREATE OR REPLACE FUNCTION django_locks_lease_acquire(
   p_name varchar, p_owner varchar, p_holder varchar, p_ttl bigint)
 RETURNS bigint LANGUAGE plpgsql AS $$
@@ -42,17 +42,37 @@ BEGIN
 END
 $$
 """
-DROP = "DROP FUNCTION IF EXISTS django_locks_lease_acquire(varchar, varchar, varchar, bigint)"
+
+RELEASE = """
+CREATE OR REPLACE FUNCTION django_locks_lease_release(
+  p_name varchar, p_owner varchar, p_hold_for bigint, p_outcome varchar)
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE django_locks_lease AS l SET
+    owner = '', outcome = p_outcome,
+    released_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+    expires_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + p_hold_for
+  WHERE l.name = p_name AND l.owner = p_owner
+    AND l.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+  RETURN FOUND;
+END
+$$
+"""
+
+DROP_ACQUIRE = "DROP FUNCTION IF EXISTS django_locks_lease_acquire(varchar, varchar, varchar, bigint)"
+DROP_RELEASE = "DROP FUNCTION IF EXISTS django_locks_lease_release(varchar, varchar, bigint, varchar)"
 
 
 def create(apps, schema_editor):
     if schema_editor.connection.vendor == "postgresql":
-        schema_editor.execute(CREATE, params=None)
+        schema_editor.execute(ACQUIRE, params=None)
+        schema_editor.execute(RELEASE, params=None)
 
 
 def drop(apps, schema_editor):
     if schema_editor.connection.vendor == "postgresql":
-        schema_editor.execute(DROP, params=None)
+        schema_editor.execute(DROP_ACQUIRE, params=None)
+        schema_editor.execute(DROP_RELEASE, params=None)
 
 
 class Migration(migrations.Migration):

@@ -87,7 +87,7 @@ def test_missing_table_is_told_from_a_missing_function(store: DatabaseStore) -> 
 
 def test_function_and_statement_go_on_from_each_other(store: DatabaseStore) -> None:
     without = DatabaseStore("default", alias_of(store))
-    without._sql(connections[alias_of(store)])._has_function = False  # type: ignore[attr-defined]
+    without._sql(connections[alias_of(store)])._has_functions = False  # type: ignore[attr-defined]
     fences = []
     for turn, one in enumerate([store, without, store, without]):
         fences.append(one.acquire("job", ME if turn % 2 else YOU, 30, "me"))
