@@ -33,7 +33,7 @@ class Lock:
         self._guards: _Entries[LockGuard] = _Entries()
 
     def __enter__(self) -> LockGuard:
-        return self._guards.push(_thread(), self._take(self.name, self._wait))
+        return self._guards.push(_thread(), self._take(self.name, self._wait).__enter__())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

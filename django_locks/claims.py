@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from asgiref.sync import sync_to_async
+
 from . import clock, signals
 from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
-from .guard import Grant, LockGuard, Taker, Terms, held_by, leaving
+from .grants import Grant, Taker, Terms
+from .guard import LockGuard, held_by, leaving
 from .stores.base import BaseStore
-from .tasks import see_through
+from .tasks import is_called_by_sync_code, see_through
 from .values import LeaseInfo, describe_duration, describe_lease, new_owner, unprefixed
 
 
@@ -40,10 +44,10 @@ class Claim:
 
     def take(self) -> LockGuard | None:
         """Try once."""
+        if (guard := self._take_up()) is not None:
+            return guard
         for slot in self.slots:
             sent = clock.now()
-            if (guard := self._taken_up(slot, sent)) is not None:
-                return guard
             try:
                 fence = self.store.acquire(slot.key, self.owner, self._ttl, self.holder)
                 guard = None if fence is None else self._granted(slot, fence, sent, self.store.is_confined())
@@ -56,6 +60,8 @@ class Claim:
 
     async def atake(self) -> LockGuard | None:
         """Try once."""
+        if (guard := await self._atake_up()) is not None:
+            return guard
         for slot in self.slots:
             sent = clock.now()
             try:
@@ -71,7 +77,7 @@ class Claim:
     def take_within(self, wait: float) -> LockGuard:
         """Try until it is granted or ``wait`` seconds have passed. Raises `LockNotAcquired`, `AlreadyHeld`."""
         start = clock.now()
-        guard = None if self._has_to_queue(wait) else self.take()
+        guard = self._take_up() if self._has_to_queue(wait) else self.take()
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, self._lease(), 0.0)
         if guard is None and wait > 0:
@@ -83,7 +89,7 @@ class Claim:
     async def atake_within(self, wait: float) -> LockGuard:
         """Do as `take_within`."""
         start = clock.now()
-        guard = None if self._has_to_queue(wait) else await self.atake()
+        guard = await (self._atake_up() if self._has_to_queue(wait) else self.atake())
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, await self._alease(), 0.0)
         if guard is None and wait > 0:
@@ -126,15 +132,22 @@ class Claim:
         signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)
         return guard
 
-    def _taken_up(self, slot: Slot, sent: float) -> LockGuard | None:
+    def _take_up(self) -> LockGuard | None:
         """Return the lease again that this thread has left inside the transaction that is still open."""
-        left = leaving.get((self.store, slot.key))
-        if left is None or not self._is_ours(held_by.get((self.store, slot.key))):
+        for slot in self.slots if leaving else ():
+            left = leaving.get((self.store, slot.key))
+            if left is None or left.thread != threading.get_ident():
+                continue
+            sent = clock.now()
+            if slot.key in self.store.renew([(slot.key, left.guard.owner, self._ttl)]):
+                return left.guard.take_up(self.terms, self.taker, sent)
+            left.guard.refused()
+        return None
+
+    async def _atake_up(self) -> LockGuard | None:
+        if not leaving or not is_called_by_sync_code():
             return None
-        if slot.key not in self.store.renew([left.claim(sent, self._ttl)]):
-            left.refused()
-            return None
-        return left.take_up(self.terms, self.taker, sent)
+        return await see_through(sync_to_async(self._take_up)())
 
     def _is_own(self) -> bool:
         """Has the caller itself taken every lease that would do?"""
@@ -192,6 +205,17 @@ class Claim:
             lease=lease,
             waited=waited,
         )
+
+
+def wait_until_free(store: BaseStore, key: str, wait: float) -> LeaseInfo | None:
+    """Return ``None`` as soon as nobody has the key, or after ``wait`` seconds the lease of who still has it."""
+    deadline = clock.now() + wait
+    with store.watch(key) as watch:
+        while True:
+            lease, left = store.get(key), deadline - clock.now()
+            if lease is None or left <= 0:
+                return lease
+            watch.wait(left, lease)
 
 
 def _slots(name: str, prefix: str, limit: int | None) -> Sequence[Slot]:

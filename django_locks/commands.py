@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,9 @@ from .exceptions import LockError
 if TYPE_CHECKING:
     from django.core.management.base import BaseCommand
 
+logger = logging.getLogger("django_locks")
+
+RELEASE_TIME = 5.0  # seconds for the releases after a SIGTERM
 EXIT_TERMINATED = 128 + signal.SIGTERM
 
 
@@ -29,32 +34,57 @@ def command_of(args: tuple[Any, ...]) -> BaseCommand | None:
 
 
 @contextlib.contextmanager
-def edges(command: BaseCommand | None) -> Iterator[None]:
-    """Give a lock's error that leaves the command the exit status of its kind, and let SIGTERM unwind the command."""
+def edges(command: BaseCommand | None) -> Iterator[Callable[[], None]]:
+    """Give a lock's error that leaves the command the exit status of its kind, and let SIGTERM unwind the command.
+
+    Enters with what to call when the body has ended and the release begins.
+    """
     if command is None:
-        yield
+        yield _no_hurry
         return
-    with terminated_in_order():
+    with terminated_in_order() as hurry:
         try:
-            yield
+            yield hurry
         except LockError as error:
             raise _command_error(error) from error
 
 
 @contextlib.contextmanager
-def terminated_in_order() -> Iterator[None]:
+def terminated_in_order(*numbers: int) -> Iterator[Callable[[], None]]:
     """Let the first SIGTERM raise SystemExit, so that ``finally`` blocks run and locks are released; exit status 143.
 
-    A handler that somebody else has installed is left alone, and so is any thread but the main one.
+    The same for other signals, if they are given. Enters with what to call when only releases are left: if there was
+    a signal, a store that hangs then keeps the process for some seconds, and not for ever. A handler that somebody
+    else has installed is left alone, and so is any thread but the main one.
     """
-    if not _may_handle_sigterm():
-        yield
+    ours: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        ours = [number for number in numbers or (signal.SIGTERM,) if signal.getsignal(number) is signal.SIG_DFL]
+    if not ours:
+        yield _no_hurry
         return
-    signal.signal(signal.SIGTERM, _terminate)
+    last_resort = threading.Timer(RELEASE_TIME, _end_at_once)
+    last_resort.daemon = True
+    for number in ours:
+        signal.signal(number, _terminate)
     try:
-        yield
+        yield lambda: last_resort.start() if signal.SIG_IGN in map(signal.getsignal, ours) else None
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        last_resort.cancel()
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _no_hurry() -> None:
+    """The body goes on, or nobody has asked the process to end."""
+
+
+def _end_at_once() -> None:
+    logger.warning("SIGTERM: a lock store has not answered in time, so its lock is free when its TTL has run out")
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(EXIT_TERMINATED)
 
 
 @contextlib.contextmanager
@@ -85,8 +115,8 @@ def _may_handle_sigterm() -> bool:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would break off the releases that the first one began
-    raise SystemExit(EXIT_TERMINATED)
+    signal.signal(number, signal.SIG_IGN)  # a second one would break off the releases that the first one began
+    raise SystemExit(128 + number)
 
 
 def _command_error(error: LockError) -> LockError:

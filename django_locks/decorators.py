@@ -93,11 +93,12 @@ class Decorator:
 
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             lock = lock_of(args, kwargs)
-            with edges(command_of(args)), ExitStack() as stack:
+            with edges(command_of(args)) as release_begins, ExitStack() as stack:
                 try:
                     stack.enter_context(lock)
                 except LockNotAcquired as busy:
                     return self._busy(busy, default_name, args)
+                stack.callback(release_begins)
                 return function(*args, **kwargs)
 
         async def arun(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from . import clock
+from .exceptions import LeaseLost
 from .stores.base import BaseStore, Claim, here
-from .transactions import is_conflict
+from .transactions import is_conflict, is_in_testcase
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -32,6 +35,8 @@ class Fenced(Protocol):
 
 
 OVERTAKEN = "was overtaken by a newer holder before the commit: nothing was committed"
+MOST_TRIES = 10
+LONGEST_STOP = 2.0  # seconds between the last statement and the commit
 
 
 @contextmanager
@@ -54,19 +59,34 @@ def fenced_atomic(guard: Fenced, using: str | None) -> Iterator[None]:
 def _way(guard: Fenced, connection: BaseDatabaseWrapper) -> Callable[..., AbstractContextManager[None]]:
     if not guard.store.is_in_database(connection.alias):
         return _by_fence_table
-    return _by_write_lock if connection.vendor == "sqlite" else _by_lease_row
+    if connection.vendor == "sqlite":
+        return _by_write_lock
+    return _by_lease_row if _sees_commits(connection) else _by_fence_table
+
+
+def _sees_commits(connection: Any) -> bool:
+    """Does each statement of a transaction see all that is committed before it?
+
+    From REPEATABLE READ on, the lease's row as its own renewals change it would look like a conflict.
+    """
+    connection.ensure_connection()
+    level = getattr(connection, "isolation_level", "read committed")
+    return str(getattr(level, "name", level)).lower().replace("_", " ") == "read committed"
 
 
 @contextmanager
 def _by_lease_row(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[None]:
     # A takeover is a committed write to the lease's row. It came before the last statement, which finds another owner,
     # or waits the moment until the commit. Locked earlier, the row would block our own renewals and a successor.
+    _raise_fence(guard, connection, create=False)  # for an earlier holder that is fenced by it
     with _transaction(connection.alias, durable=True):
         yield
+        _bound_stop(connection)
         with _conflict_is_loss(guard):
             ours = guard.store.lock_row(connection.alias, guard.claim(0))
         if not ours:
             guard.lose(OVERTAKEN)
+        guard.check()
 
 
 @contextmanager
@@ -80,27 +100,51 @@ def _by_write_lock(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[N
 
 
 def _renew_in_transaction(guard: Fenced, alias: str) -> None:
-    with _conflict_is_loss(guard):
-        ours = guard.store.lock_row(alias, guard.claim(clock.now()))
-    if not ours:
+    if not guard.store.lock_row(alias, guard.claim(clock.now())):
         guard.lose(OVERTAKEN)
 
 
 @contextmanager
 def _by_fence_table(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[None]:
     # The lease is elsewhere. Whoever comes later raises the row in a commit of its own before it begins, so that the
-    # last statement of an earlier one finds it higher, or makes the later one wait the moment until the commit.
-    from .models import Fence
-
-    if not Fence.raise_to(connection.alias, guard.key, guard.fence):
-        guard.lose(OVERTAKEN)
+    # last statement of an earlier one finds it higher, or makes the later one wait the moment until the commit. Who
+    # had come before the row was made is found by asking the store.
+    _raise_fence(guard, connection, create=True)
     with _transaction(connection.alias, durable=True):
         if connection.vendor == "sqlite":
             _hold_fence(guard, connection)
         yield
-        if guard.key not in guard.store.renew([guard.claim(clock.now())]):
-            guard.lose("is not ours any more")
+        if not _is_ours(guard):
+            guard.lose("was not ours any more before the commit: nothing was committed")
+        _bound_stop(connection)
         _hold_fence(guard, connection)
+        guard.check()
+
+
+def _bound_stop(connection: BaseDatabaseWrapper) -> None:
+    """Let the server end a transaction whose process is stopped just before the commit: a successor waits for it."""
+    if connection.vendor == "postgresql" and not is_in_testcase(connection):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {LONGEST_STOP * 1000:.0f}")
+
+
+def _raise_fence(guard: Fenced, connection: BaseDatabaseWrapper, create: bool) -> None:
+    from django.db import Error
+
+    from .models import Fence
+
+    for tries_left in reversed(range(MOST_TRIES)):
+        try:
+            if not Fence.raise_to(connection.alias, guard.key, guard.fence, create=create):
+                guard.lose(OVERTAKEN)
+            return
+        except Error as error:
+            if not tries_left or connection.in_atomic_block or not is_conflict(error):
+                raise
+
+
+def _is_ours(guard: Fenced) -> bool:
+    return guard.key in guard.store.renew([guard.claim(clock.now())])
 
 
 def _hold_fence(guard: Fenced, connection: BaseDatabaseWrapper) -> None:
@@ -119,7 +163,8 @@ def _conflict_is_loss(guard: Fenced) -> Iterator[None]:
     try:
         yield
     except Error as error:
-        if is_conflict(error):
+        # With a deadlock, or a transaction that cannot be serialized, the lease has nothing to do.
+        if is_conflict(error) and not _is_ours(guard):
             guard.lose(OVERTAKEN)
         raise
 
@@ -157,19 +202,43 @@ def _inside(guard: Fenced, connection: Any) -> Iterator[None]:
 class Enforcement:
     """Lets every query of a connection ask the guard first, until it is lifted."""
 
-    def __init__(self, guard: Fenced, using: str | None) -> None:
+    def __init__(self, guard: Fenced, using: str | None, of_task: bool = False) -> None:
         from django.db import connections
 
-        self._check = guard.check
+        self._guard = weakref.ref(guard)  # the connection must not keep a guard that was dropped
+        self._of_task = of_task
         self._wrappers = connections[using or guard.store.database_alias or "default"].execute_wrappers
-        self._wrappers.append(self)
+        self._wrappers.insert(0, self)  # Django takes away the last one, whoever has put it there
+
+    @classmethod
+    async def of_task(cls, guard: Fenced, using: str | None) -> Self:
+        """Install it where the calling task's queries run; those of other tasks run there too, and are not asked."""
+        from asgiref.sync import sync_to_async
+
+        enforcement = await sync_to_async(cls)(guard, using, True)
+        _of_task.set((*(other for other in _of_task.get() if other in other._wrappers), enforcement))
+        return enforcement
 
     def __call__(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-        if not here.asking:  # the locks' own statements go on: a lost holder gives other locks back
-            self._check()
+        if not here.asking and (not self._of_task or self in _of_task.get()):
+            self._ask(sql)  # the locks' own statements go on: a lost holder gives other locks back
         return execute(sql, params, many, context)
+
+    def _ask(self, sql: Any) -> None:
+        guard = self._guard()
+        try:
+            if guard is not None:
+                guard.check()
+        except LeaseLost:
+            # Who may not write must still be able to undo: Django goes on after a savepoint that it could not undo.
+            if not str(sql).startswith(UNDO):
+                raise
 
     def lift(self) -> None:
         """Let queries go unasked again."""
         if self in self._wrappers:
             self._wrappers.remove(self)
+
+
+UNDO = ("ROLLBACK TO", "RELEASE SAVEPOINT")  # Django sends the second one after the first one, too
+_of_task: ContextVar[tuple[Enforcement, ...]] = ContextVar("django_locks_enforcements", default=())

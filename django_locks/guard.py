@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import os
@@ -12,15 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import NamedTuple, NoReturn, Self
+
+from asgiref.sync import sync_to_async
 
 from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
 from .fencing import Enforcement, fenced_atomic
+from .grants import Grant, Taker, Terms
 from .renewal import keeper
 from .stores.base import FAILED, RELEASED, BaseStore, Claim
-from .tasks import CancelOnLoss, see_through
+from .tasks import CancelOnLoss, is_called_by_sync_code, see_through
 from .transactions import after_transactions
 from .values import Seconds, clean_duration, describe_duration, describe_lease
 
@@ -30,41 +33,14 @@ logger = logging.getLogger("django_locks")
 NOT_OURS = "is not ours any more: somebody took it over, or freed it by force"
 
 
-class Terms(NamedTuple):
-    """On what terms a lease is held. Durations in seconds."""
+class Left(NamedTuple):
+    """A guard whose block was left inside a transaction, and which is released when that ends."""
 
-    ttl: float
-    renew: bool = True
-    at_least: float | None = None
-    max_hold: float | None = None
-    on_lost: Callable[[LockGuard], object] | None = None
+    guard: LockGuard
+    thread: int  #: whose transaction it is
 
 
-class Grant(NamedTuple):
-    """What the store has granted, and to whom."""
-
-    store: BaseStore
-    name: str  #: as the caller wrote it
-    key: str  #: as it is stored, with the prefix
-    owner: str
-    holder: str
-    fence: int
-    sent: float  #: the holder's clock before the request was sent: the lease is counted from there
-
-
-class Taker(NamedTuple):
-    """Who took a lock: whoever is refused one of its own must not wait for itself."""
-
-    thread: int
-    task: asyncio.Task[object] | None = None
-
-    @classmethod
-    def caller(cls, is_async: bool = False) -> Taker:
-        return cls(threading.get_ident(), asyncio.current_task() if is_async else None)
-
-
-# Guards whose block was left inside a transaction, and which are released when it ends.
-leaving: dict[tuple[BaseStore, str], LockGuard] = {}
+leaving: dict[tuple[BaseStore, str], Left] = {}
 # Who in this process took a key of a store, and by which grant.
 held_by: dict[tuple[BaseStore, str], tuple[str, Taker]] = {}
 
@@ -84,6 +60,7 @@ if hasattr(os, "register_at_fork"):
 
 class _State(Enum):
     HELD = "held"
+    RELEASING = "sent back"  # its release is on its way: what a renewal hears meanwhile is no loss
     RELEASED = "released"
     DETACHED = "detached"
     ABANDONED = "abandoned"  # its block was left while the store was unreachable: not renewed, but may be released
@@ -106,6 +83,7 @@ class LockGuard:
         "_body",
         "_confined",
         "_enforced",
+        "_error",
         "_expires",
         "_fault",
         "_grant",
@@ -122,22 +100,24 @@ class LockGuard:
     )
 
     def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0, confined: bool = False) -> None:
-        self._state = _State.HELD
+        self._state = _State.ABANDONED  # unless the keeper can take it on
+        self._enforced: tuple[Enforcement, ...] = ()
         self._grant = grant
         self._terms = terms
         self._granted = clock.now() - age
         self._acquired_at = clock.wall() - timedelta(seconds=age)
         self._pid = os.getpid()
         self._why_lost = ""
-        self._fault: StoreUnavailable | None = None
+        self._fault = ""  # text: an exception's frames know the whole batch, and would keep dropped guards alive
         self._body: CancelOnLoss | None = None
-        self._enforced: tuple[Enforcement, ...] = ()
+        self._error: type[BaseException] | None = None
         self.in_flight = math.inf
         self._confined = confined
         self._count(grant.sent, self._capped(terms.ttl, grant.sent))
-        held_by[grant.store, grant.key] = grant.owner, taker
         if not confined:
             keeper.add(self)
+        self._state = _State.HELD
+        held_by[grant.store, grant.key] = grant.owner, taker
 
     # What it is
 
@@ -196,7 +176,8 @@ class LockGuard:
         """Is the lease over although it was not given back? No I/O. In a forked child always true."""
         if self._state is _State.HELD:
             if self._pid != os.getpid():
-                self._lose("belongs to the parent of this process: take it anew after a fork", announce=False)
+                self._why_lost = "belongs to the parent of this process: take it anew after a fork"
+                self._end(_State.LOST)
             elif clock.now() >= self.deadline:
                 self.expire()
         return self._state is _State.LOST
@@ -237,6 +218,7 @@ class LockGuard:
         self.check()
         if not self._end(_State.DETACHED):
             raise self._loss()
+        self._lift_enforcement()
         return self.owner
 
     def discard_if_late(self) -> bool:
@@ -249,42 +231,81 @@ class LockGuard:
 
     def _release(self, outcome: str) -> bool:
         self._lift_enforcement()
-        if not self._releasable():
+        before = self._begin_release()
+        if before is None:
             return False
-        return self._after_release(self.store.release(*self._release_arguments(outcome)))
+        try:
+            if self._has_stood_still():
+                self.store.acquire(*self._again())
+            released = self.store.release(*self._release_arguments(outcome))
+        except BaseException:
+            self._undo_release(before)
+            raise
+        return self._after_release(released, before, outcome)
 
     async def _arelease(self, outcome: str) -> bool:
         self._lift_enforcement()
-        if not self._releasable():
+        before = self._begin_release()
+        if before is None:
             return False
-        return self._after_release(await self.store.arelease(*self._release_arguments(outcome)))
+        try:
+            if self._has_stood_still():
+                await self.store.aacquire(*self._again())
+            released = await self.store.arelease(*self._release_arguments(outcome))
+        except BaseException:
+            self._undo_release(before)
+            raise
+        return self._after_release(released, before, outcome)
+
+    def _has_stood_still(self) -> bool:
+        """Has a lease whose time stands still for its holder run out for its store?"""
+        return self._confined and clock.now() >= self._expires
+
+    def _again(self) -> tuple[str, str, float, str]:
+        self._count(clock.now(), self.ttl)
+        return self.key, self.owner, self.ttl, self.holder
 
     def _lift_enforcement(self) -> None:
         enforced, self._enforced = self._enforced, ()
         for enforcement in enforced:
             enforcement.lift()
 
-    def _releasable(self) -> bool:
-        return not self.lost and self._state in (_State.HELD, _State.ABANDONED)
+    def _begin_release(self) -> _State | None:
+        """Return the state to go back to if the release fails; None: there is nothing to release."""
+        with _turn:
+            if self.lost or self._state not in (_State.HELD, _State.ABANDONED):
+                return None
+            before, self._state, self.due = self._state, _State.RELEASING, math.inf
+        return before
+
+    def _undo_release(self, before: _State) -> None:
+        self._state = before
+        if before is _State.HELD:
+            self._count(self._sent, self._expires - self._sent)
+            keeper.look(min(self.due, self.deadline))
 
     def _release_arguments(self, outcome: str) -> tuple[str, str, float, str]:
         at_least = self._terms.at_least
         hold_for = 0.0 if at_least is None else max(0.0, self._granted + at_least - clock.now())
         return self.key, self.owner, hold_for, outcome
 
-    def _after_release(self, released: bool) -> bool:
-        if not released:
-            self.refused()
-            return False
-        self._end(_State.RELEASED)
-        self.store.waiters.wake(self.key)
-        self.store.waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
-        signals.lease_released.send_robust(type(self), alias=self.alias, name=self.name, guard=self)
-        return True
+    def _after_release(self, released: bool, before: _State, outcome: str) -> bool:
+        if released:
+            self._end(_State.RELEASED, _State.RELEASING)
+            self.store.waiters.wake(self.key)
+            self.store.waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
+            signals.lease_released.send_robust(
+                type(self), alias=self.alias, name=self.name, guard=self, outcome=outcome, error=self._error
+            )
+        elif before is _State.HELD:
+            self._lose(NOT_OURS, _State.RELEASING)
+        else:
+            self._undo_release(before)
+        return released
 
-    def _end(self, state: _State) -> bool:
+    def _end(self, state: _State, since: _State = _State.HELD) -> bool:
         with _turn:
-            if self._state not in (_State.HELD, _State.ABANDONED):
+            if self._state is not since:
                 return False
             self._state = state
         self._forget()
@@ -293,7 +314,7 @@ class LockGuard:
     def _forget(self) -> None:
         keeper.remove(self)
         key = self.store, self.key
-        if leaving.get(key) is self:
+        if key in leaving and leaving[key].guard is self:
             del leaving[key]
         if held_by.get(key, ("",))[0] == self.owner:
             del held_by[key]
@@ -307,12 +328,16 @@ class LockGuard:
         TypeError for a bad duration. Never reaches beyond ``max_hold``.
         """
         seconds = self._extension(ttl)
+        if self._has_stood_still():
+            self.store.acquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
         self._after_extension(claim, sent, overlaps, seconds, self.store.renew([claim]))
 
     async def aextend(self, ttl: Seconds | None = None) -> None:
         """Do as `extend`."""
         seconds = self._extension(ttl)
+        if self._has_stood_still():
+            await self.store.aacquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
         self._after_extension(claim, sent, overlaps, seconds, await see_through(self.store.arenew([claim])))
 
@@ -352,7 +377,7 @@ class LockGuard:
         """Count the lease from ``sent`` on, unless it is over: a lost guard never comes back to life."""
         with _turn:
             if self._state is _State.HELD and clock.now() < self.deadline and sent >= self._sent:
-                self._fault = None
+                self._fault = ""
                 self._count(sent, ttl)
 
     def refused(self) -> None:
@@ -361,19 +386,22 @@ class LockGuard:
 
     def failed(self, error: StoreUnavailable, again: float) -> None:
         """Take note that the store could not be asked, and is asked again soon: that is no loss yet."""
-        logger.warning(
-            "The lock %r could not be renewed, and is lost in %s unless it is: %s",
-            self.name,
-            describe_duration(self.deadline - clock.now()),
-            error,
-            extra=self._details(),
-        )
-        self._fault = error
+        if self._state is not _State.HELD:
+            return
+        if not self._fault:  # once an outage: a thousand leases that try again and again would fill the log
+            logger.warning(
+                "The lock %r could not be renewed, and is lost in %s unless it is: %s",
+                self.name,
+                describe_duration(self.deadline - clock.now()),
+                str(error),
+                extra=self._details(),
+            )
+        self._fault = str(error)
         self.due = again
 
     def expire(self) -> None:
         """Lose the lease, as its time is over."""
-        if self._fault is not None:
+        if self._fault:
             self._lose(f"could not be renewed in time, since its store is unreachable ({self._fault})")
         elif self._terms.max_hold is not None and self.deadline >= self._granted + self._terms.max_hold - 0.001:
             self._lose(f"was held for as long as max_hold allows, {describe_duration(self._terms.max_hold)}")
@@ -417,10 +445,19 @@ class LockGuard:
     def enforce(self, using: str | None = None) -> None:
         """Let every query of the calling thread's connection raise `LeaseLost` once the lease is lost, until release.
 
-        ``using``: the alias in DATABASES; default: that of the leases, or ``default``.
+        ``using``: the alias in DATABASES; default: that of the leases, or ``default``. Raises `LeaseLost`, and Django's
+        `SynchronousOnlyOperation` in a task, whose queries run in another thread: see `aenforce`.
         """
+        from django.utils.asyncio import async_unsafe
+
         self.check()
-        self._enforced = (*self._enforced, Enforcement(self, using))
+        install = async_unsafe("Use aenforce(), or enforce=True, in a task.")(Enforcement)
+        self._enforced = (*self._enforced, install(self, using))
+
+    async def aenforce(self, using: str | None = None) -> None:
+        """Do as `enforce`, for the queries of the calling task and of those that it starts from then on."""
+        self.check()
+        self._enforced = (*self._enforced, await Enforcement.of_task(self, using))
 
     @contextmanager
     def stand_still(self) -> Iterator[Callable[[], None]]:
@@ -442,22 +479,25 @@ class LockGuard:
 
     # Losing it
 
-    def _lose(self, why: str, announce: bool = True) -> None:
-        if not self._end(_State.LOST):
+    def _lose(self, why: str, since: _State = _State.HELD) -> None:
+        if not self._end(_State.LOST, since):
             return
         self._why_lost = why
-        if announce:
-            if self._body is not None:
-                self._body.fire()
-            keeper.announce(self._announce_loss)
+        body = self._body  # read once: the task may be leaving it
+        if body is not None:
+            body.fire()
+        keeper.announce(self._report_why)
+        keeper.announce(self._signal_loss)
+        if self._terms.on_lost is not None:
+            keeper.announce(partial(self._terms.on_lost, self))
 
-    def _announce_loss(self) -> None:
+    def _report_why(self) -> None:
         if self._why_lost == NOT_OURS:
             self._why_lost = self._who_took_it()
         logger.error("%s", self._loss_message(), extra=self._details())
+
+    def _signal_loss(self) -> None:
         signals.lease_lost.send_robust(type(self), alias=self.alias, name=self.name, guard=self, reason=self._why_lost)
-        if self._terms.on_lost is not None:
-            self._terms.on_lost(self)
 
     def _who_took_it(self) -> str:
         try:
@@ -487,12 +527,18 @@ class LockGuard:
     # A block
 
     def __enter__(self) -> Self:
+        if self._terms.enforce:
+            try:
+                self.enforce()
+            except BaseException as error:
+                self.__exit__(type(error), error, error.__traceback__)
+                raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        outcome = FAILED if error else RELEASED
+        self._error, outcome = kind, FAILED if error else RELEASED
         if not self._leave_later(outcome):
             self._leave(outcome)
         self._report_loss(error)
@@ -516,28 +562,41 @@ class LockGuard:
         if not after_transactions(lambda: self._leave(outcome)):
             return False
         self._lift_enforcement()
-        leaving[self.store, self.key] = self
+        leaving[self.store, self.key] = Left(self, threading.get_ident())
         return True
+
+    async def _aleave_later(self, outcome: str) -> bool:
+        if not is_called_by_sync_code():
+            return self._leave_later(outcome)
+        try:  # the transaction is that of the thread which waits for this task
+            return await see_through(sync_to_async(self._leave_later)(outcome))
+        except RuntimeError:  # it does not wait any more
+            return False
 
     def take_up(self, terms: Terms, taker: Taker, sent: float) -> LockGuard:
         """Return a new guard of the same lease, which was left inside the open transaction and is taken again."""
-        age = clock.now() - self._granted
         self._end(_State.DETACHED)
-        return LockGuard(self._grant._replace(sent=sent), terms, taker, age=age)
+        return LockGuard(self._grant._replace(sent=sent), terms, taker)
 
     async def __aenter__(self) -> Self:
         self._body = CancelOnLoss()
         if self.lost:
             self._body.fire()
+        if self._terms.enforce:
+            try:
+                await self.aenforce()
+            except BaseException as error:
+                await self.__aexit__(type(error), error, error.__traceback__)
+                raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         body, self._body = self._body, None
-        cancelled_by_loss = body is not None and await body.leave(error)
-        outcome = FAILED if error else RELEASED
-        if not self._leave_later(outcome):
+        cancelled_by_loss = body is not None and body.leave(error)
+        self._error, outcome = kind, FAILED if error else RELEASED
+        if not await self._aleave_later(outcome):
             await self._aleave(outcome)
         self._report_loss(None if cancelled_by_loss else error)
 
@@ -558,6 +617,7 @@ class LockGuard:
         )
 
     def __del__(self) -> None:
+        self._lift_enforcement()
         if self._state is not _State.HELD or self._pid != os.getpid():
             return
         self._forget()

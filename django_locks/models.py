@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db import IntegrityError, models, transaction
+from django.db import IntegrityError, connections, models, transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
@@ -94,7 +94,11 @@ class NameField(TextBase):
 
 
 class Fence(models.Model):
-    """The highest fence that has begun a `LockGuard.atomic` here, a row a name, for leases kept in another place."""
+    """The highest fence that has begun a `LockGuard.atomic` here, a row a name.
+
+    For leases kept in another place, and for transactions that do not see what is committed meanwhile. The rows may be
+    deleted while no `LockGuard.atomic` is open.
+    """
 
     name = NameField(_("name"), max_length=255, primary_key=True)
     fence = models.BigIntegerField(_("fence"))
@@ -108,22 +112,36 @@ class Fence(models.Model):
         return printable(self.name)
 
     @classmethod
-    def raise_to(cls, alias: str, name: str, fence: int) -> bool:
-        """Raise the row to the fence in a commit of its own, or return False if it is higher."""
-        rows = cls._default_manager.using(alias)
-        if rows.filter(name=name, fence__lte=fence).update(fence=fence):
-            return True
+    def raise_to(cls, alias: str, name: str, fence: int, *, create: bool = True) -> bool:
+        """Raise the row to the fence in a commit of its own, or return False if it is higher.
+
+        One that is there already is not written: another transaction of the same holder may rely on it. Without
+        ``create``, where there is none, none is needed.
+        """
+        row = cls._default_manager.using(alias).filter(name=name)
+        current = row.values_list("fence", flat=True).first()
+        if current is None:
+            return not create or cls._create(alias, name, fence) or cls.raise_to(alias, name, fence)
+        if current < fence:
+            return bool(row.filter(fence__lt=fence).update(fence=fence)) or cls.raise_to(alias, name, fence)
+        return current == fence
+
+    @classmethod
+    def _create(cls, alias: str, name: str, fence: int) -> bool:
         try:
             with transaction.atomic(using=alias):
-                rows.create(name=name, fence=fence)
-        except IntegrityError:  # there is one: higher, or made in the meantime
-            return bool(rows.filter(name=name, fence__lte=fence).update(fence=fence))
+                cls._default_manager.using(alias).create(name=name, fence=fence)
+        except IntegrityError:
+            return False
         return True
 
     @classmethod
     def hold(cls, alias: str, name: str, fence: int) -> bool:
         """Lock the row until the end of the open transaction; return whether it is still at the fence."""
-        return bool(cls._default_manager.using(alias).filter(name=name, fence=fence).update(fence=fence))
+        row = cls._default_manager.using(alias).filter(name=name, fence=fence)
+        if connections[alias].features.has_select_for_update:
+            return bool(list(row.select_for_update().values_list("fence")))
+        return bool(row.update(fence=fence))
 
 
 class Lease(models.Model):
@@ -138,6 +156,7 @@ class Lease(models.Model):
     fence = models.BigIntegerField(_("fence"))
     acquired_at = InstantField(_("acquired at"))
     expires_at = InstantField(_("expires at"))
+    renewed_at = InstantField(_("renewed at"), null=True, blank=True)  # may be of an earlier hold
     released_at = InstantField(_("released at"), null=True, blank=True)
     outcome = models.CharField(_("outcome"), max_length=16, blank=True, default="")
 
@@ -145,7 +164,60 @@ class Lease(models.Model):
         verbose_name = _("lease")
         verbose_name_plural = _("leases")
         default_permissions = ("view",)
-        permissions = [("break_lease", "Can break a lease")]
+        permissions = [("break_lease", "Can break a lease"), ("pause_lease", "Can pause a lock")]
 
     def __str__(self) -> str:
         return printable(self.name)
+
+
+class Run(models.Model):
+    """One hold of a lock, kept for as long as ``HISTORY`` of ``LOCKS`` says. Moments are by the holder's clock.
+
+    ``outcome`` is empty until the end is known: ``released``; ``failed``, by an exception of the class ``error``;
+    ``lost``, as its holder was told; ``broken`` by a person; or ``expired``: never given back, which the next holder
+    noticed at ``ended``.
+    """
+
+    name = NameField(_("name"), max_length=255)  # as it is stored, with the prefix
+    store = models.CharField(_("store"), max_length=100)
+    holder = NameField(_("holder"), max_length=HOLDER_LENGTH, blank=True)
+    fence = models.BigIntegerField(_("fence"))
+    started = InstantField(_("started"))
+    ended = InstantField(_("ended"), null=True, blank=True)
+    outcome = models.CharField(_("outcome"), max_length=16, blank=True, default="")
+    error = models.CharField(_("error"), max_length=200, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        default_permissions = ()
+        indexes = [
+            models.Index(fields=["name", "store", "fence"], name="django_locks_run_of"),
+            models.Index(fields=["ended"], name="django_locks_run_ended"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{printable(self.name)} ({self.fence})"
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the start to the end, or ``None`` while that is not known."""
+        return None if self.ended is None else float((self.ended - self.started).total_seconds())
+
+
+class Skips(models.Model):
+    """How often a decorated call was not run in one hour, since somebody else held the lock: a row a lock and hour."""
+
+    name = NameField(_("name"), max_length=255)
+    store = models.CharField(_("store"), max_length=100)
+    hour = InstantField(_("hour"))
+    count = models.BigIntegerField(_("count"))
+
+    class Meta:
+        verbose_name = _("skips")
+        verbose_name_plural = _("skips")
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["hour", "store", "name"], name="django_locks_skips_of")]
+
+    def __str__(self) -> str:
+        return f"{printable(self.name)}: {self.count}"

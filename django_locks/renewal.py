@@ -32,6 +32,7 @@ logger = logging.getLogger("django_locks")
 
 NAP = 1.0  # seconds: what ends without a word (a release, a dropped guard) is noticed within
 TOGETHER = 0.05  # seconds: what is due so soon goes out with what is due now
+HOPELESS = 30.0  # seconds without an answer before another worker takes the place of one
 SLOW = 0.1  # seconds without an answer before a renewal is tried on another connection
 AT_EXIT = 2.0  # seconds for all releases at the exit of the interpreter
 
@@ -64,7 +65,7 @@ class Keeper:
 
     def reset(self) -> None:
         """Forget everything: in a forked child, where the parent's guards and threads are not."""
-        self._guards: dict[int, weakref.ref[Held]] = {}
+        self._guards: set[weakref.ref[Held]] = set()
         self._crews: dict[BaseStore, _Crew] = {}
         self._turn = threading.Condition()
         self._timer: threading.Thread | None = None
@@ -76,16 +77,14 @@ class Keeper:
         """Look after the guard until it is removed or dropped."""
         soon = min(guard.due, guard.deadline)
         with self._turn:
-            self._guards[id(guard)] = weakref.ref(guard)
             if self._timer is None:
-                self._timer = threading.Thread(target=self._run, name="django_locks timer", daemon=True)
-                self._timer.start()
-            elif soon < self._wake:
-                self.look(soon)
+                self._timer = _start("timer", self._run)
+            self._guards.add(weakref.ref(guard))
+            self.look(soon)
 
     def remove(self, guard: Held) -> None:
         """Renew the guard no more."""
-        self._guards.pop(id(guard), None)
+        self._guards.discard(weakref.ref(guard))
 
     def look(self, when: float = -math.inf) -> None:
         """Let the timer look again at ``when``, if it would not sooner."""
@@ -94,16 +93,17 @@ class Keeper:
                 self._wake = when
                 self._turn.notify()
 
-    def announce(self, call: Callable[[], None]) -> None:
+    def announce(self, call: Callable[[], object]) -> None:
         """Call it soon, in another thread. What it raises is logged."""
         self._announcer.announce(call)
 
     def release_all(self) -> None:
         """Release what is still held, at the exit of the interpreter, which starts no threads any more."""
-        if self._timer is None:
-            return
-        self._exiting = threading.Event()
-        self.look()
+        with self._turn:
+            if self._timer is None:
+                return
+            self._exiting = threading.Event()
+            self._turn.notify()
         self._exiting.wait(AT_EXIT)
 
     def _run(self) -> None:
@@ -113,7 +113,7 @@ class Keeper:
                 self._wake = math.inf  # until the look is over, `add` may only bring it forward
             wake = self._look_at_all(clock.now())
             with self._turn:
-                if not self._guards and self._wake == math.inf:
+                if self._exiting is None and not self._guards and self._wake == math.inf:
                     self._timer = None
                     return
                 self._wake = min(self._wake, wake, clock.now() + NAP)
@@ -137,20 +137,20 @@ class Keeper:
         alive = [guard for guard in held if guard.deadline > now]
         self._dismiss_idle(alive)
         self._send_due(alive, now)
-        return min((min(guard.deadline, _next_try(guard)) for guard in alive), default=math.inf)
+        return min((_next_look(guard, now) for guard in alive), default=math.inf)
 
     def _held(self) -> list[Held]:
         held = []
-        for key, ref in list(self._guards.items()):
+        for ref in list(self._guards):
             guard = ref()
             if guard is None:
-                self._guards.pop(key, None)
+                self._guards.discard(ref)
             else:
                 held.append(guard)
         return held
 
     def _send_due(self, alive: list[Held], now: float) -> None:
-        for store in {guard.store for guard in alive if _is_due(guard, now, TOGETHER)}:
+        for store in {guard.store for guard in alive if _is_due(guard, now, min(TOGETHER, guard.window / 10))}:
             batch = [guard for guard in alive if guard.store is store and _is_due(guard, now, guard.window)]
             if store not in self._crews:
                 self._crews[store] = _Crew(store, self)
@@ -172,9 +172,15 @@ def _next_try(guard: Held) -> float:
     return guard.due if guard.in_flight == math.inf else guard.in_flight + max(guard.window, SLOW)
 
 
+def _next_look(guard: Held, now: float) -> float:
+    # What was due by now is on its way, or waits for a worker, whose answer brings the next look.
+    next_try = _next_try(guard)
+    return min(guard.deadline, next_try) if next_try > now else guard.deadline
+
+
 def _is_due(guard: Held, now: float, early: float) -> bool:
     """Is it due, or will it be so soon that it may go out together with others?"""
-    return _next_try(guard) <= now + (max(early, TOGETHER) if guard.in_flight == math.inf else 0)
+    return _next_try(guard) <= now + (early if guard.in_flight == math.inf else 0)
 
 
 class _Crew:
@@ -186,19 +192,22 @@ class _Crew:
         self._workers: list[_Worker] = []
 
     def send(self, batch: list[Held], now: float) -> None:
-        worker = self._free_worker(hanging=any(guard.in_flight != math.inf for guard in batch))
+        worker = self._free_worker(any(guard.in_flight != math.inf for guard in batch), now)
         if worker is None:
             return  # both hang: their answers decide
         for guard in batch:
             guard.in_flight = now
-        worker.send(batch)
+        worker.send(batch, now)
 
     def dismiss(self) -> None:
         for worker in self._workers:
-            worker.send(None)
+            worker.dismiss()
 
-    def _free_worker(self, hanging: bool) -> _Worker | None:
-        idle = [worker for worker in self._workers if worker.pending == 0]
+    def _free_worker(self, hanging: bool, now: float) -> _Worker | None:
+        for worker in [worker for worker in self._workers if worker.since < now - HOPELESS]:
+            self._workers.remove(worker)
+            worker.dismiss()
+        idle = [worker for worker in self._workers if worker.since == math.inf]
         if idle:
             return idle[0]
         if not self._workers or (hanging and len(self._workers) == 1):
@@ -213,54 +222,67 @@ class _Worker:
     """A thread that sends renewals of one store."""
 
     def __init__(self, store: BaseStore, keeper: Keeper) -> None:
-        self.pending = 0
         self._store = store
         self._keeper = keeper
-        self._batches: queue.SimpleQueue[list[Held] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, name=f"django_locks renewer {store.alias}", daemon=True).start()
+        self._batches: queue.SimpleQueue[tuple[list[Held], float] | None] = queue.SimpleQueue()
+        self._sent = self._done = 0  # written by the timer alone, and by this thread alone
+        self._since = 0.0
+        _start(f"renewer {store.alias}", self._run)
 
-    def send(self, batch: list[Held] | None) -> None:
-        self.pending += 1
-        self._batches.put(batch)
+    @property
+    def since(self) -> float:
+        """When it began to be busy; infinity when it is idle."""
+        return math.inf if self._sent == self._done else self._since
+
+    def send(self, batch: list[Held], now: float) -> None:
+        self._since = min(self.since, now)
+        self._sent += 1
+        self._batches.put((batch, now))
+
+    def dismiss(self) -> None:
+        self._batches.put(None)
 
     def _run(self) -> None:
         here.own = "renewal"
         try:
             while self._next():
-                self.pending = self._batches.qsize()
+                self._done += 1
                 self._keeper.look()
         finally:
             self._store.leave_thread()
 
     def _next(self) -> bool:
-        batch = self._batches.get()  # a local of its own call, so that no guard outlives its batch
-        if batch is None:
+        order = self._batches.get()  # a local of its own call, so that no guard outlives its batch
+        if order is None:
             return False
+        batch, when = order
         for claims in _rounds(batch):
-            self._renew(claims)
+            try:
+                self._renew(claims, when)
+            except StoreUnavailable as error:
+                self._retry(claims, when, error)
+            except BaseException as error:  # whatever it is, it must not end the renewals
+                logger.exception("The lock store %r failed while renewing", self._store.alias)
+                self._retry(claims, when, self._store.unavailable("renew", "", error))
         return True
 
-    def _renew(self, batch: dict[str, Held]) -> None:
+    def _renew(self, batch: dict[str, Held], when: float) -> None:
         sent = clock.now()
         claims = {name: guard.claim(sent) for name, guard in batch.items()}
-        try:
-            ours = self._store.renew(list(claims.values()))
-        except StoreUnavailable as error:
-            self._retry(batch, error)
-        except Exception as error:  # a fault of a store must not end the renewals
-            logger.exception("The lock store %r failed while renewing", self._store.alias)
-            self._retry(batch, self._store.unavailable("renew", "", error))
-        else:
-            for name, guard in batch.items():
+        ours = self._store.renew(list(claims.values()))
+        for name, guard in batch.items():
+            if guard.in_flight == when:
                 guard.in_flight = math.inf
-                if name in ours:
-                    guard.renewed(sent, claims[name][2])
-                else:
-                    guard.refused()
+            if name in ours:
+                guard.renewed(sent, claims[name][2])
+            else:
+                guard.refused()
 
-    def _retry(self, batch: dict[str, Held], error: StoreUnavailable) -> None:
+    def _retry(self, batch: dict[str, Held], when: float, error: StoreUnavailable) -> None:
         now = clock.now()
         for guard in batch.values():
+            if guard.in_flight != when:
+                continue  # the other worker's try decides, or has decided
             guard.in_flight = math.inf
             # Several tries fit into the third of the TTL that is left, and not all processes try at once.
             guard.failed(error, now + min(1.0, guard.window / 4) * random.uniform(0.5, 1.5))  # noqa: S311
@@ -282,16 +304,16 @@ class _Announcer:
     """Calls what is announced, one after the other, in a thread of its own."""
 
     def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._turn = threading.RLock()
         self._running = False
 
-    def announce(self, call: Callable[[], None]) -> None:
+    def announce(self, call: Callable[[], object]) -> None:
         with self._turn:
             self._calls.put(call)
             if not self._running:
+                _start("announcer", self._run)
                 self._running = True
-                threading.Thread(target=self._run, name="django_locks announcer", daemon=True).start()
 
     def _run(self) -> None:
         here.own = "callers"
@@ -308,8 +330,15 @@ class _Announcer:
         call = self._calls.get(timeout=NAP)
         try:
             call()
-        except Exception:
+        except BaseException:  # such as SystemExit, which ends no more than the thread that raises it
             logger.exception("What was to be told of a lost lock failed")
+
+
+def _start(name: str, run: Callable[[], None]) -> threading.Thread:
+    """Return a started thread; raises RuntimeError where no more threads can be started."""
+    thread = threading.Thread(target=run, name=f"django_locks {name}", daemon=True)
+    thread.start()
+    return thread
 
 
 keeper = Keeper()

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, Never, TypedDict, Unpack, overload
 
-from . import clock
+from . import clock, signals
 from .blocks import Lock, LockMany
-from .claims import Claim
+from .claims import Claim, wait_until_free
 from .decorators import Decorator, OnBusy, Skipped
 from .exceptions import LeaseLost, LockNotAcquired
-from .guard import Grant, LockGuard, Taker, Terms
+from .grants import Grant, Taker, Terms
+from .guard import LockGuard
 from .leader import Leader
 from .orders import is_task
 from .signatures import AsyncLocking, C, Locking, P, R, S, TaskT, X
-from .stores.base import BROKEN, BaseStore
+from .stores.base import BROKEN, RESUMED, BaseStore
 from .tasks import see_through
 from .values import (
     NAME_LENGTH,
@@ -39,6 +40,7 @@ class LockSettings(NamedTuple):
     renew: bool
     prefix: str  #: what precedes every name in the store: ``"stg:"``, or nothing
     holder: Callable[[], str]
+    history: float | None = None  #: seconds to keep the record of a hold, or None: keep none
 
 
 class HoldOptions(TypedDict, total=False):
@@ -73,6 +75,7 @@ class DecoratorOptions(TakeOptions, total=False):
     name: str | Callable[..., str] | None
     using: str | None
     wait: Seconds | None
+    enforce: bool
 
 
 class _Wish(NamedTuple):
@@ -141,24 +144,34 @@ class LocksService:
         seconds = clean_wait(wait)
         return await self._claim(*_clean(name, options), is_async=True).atake_within(seconds)
 
-    def lock(self, name: str, *, wait: Seconds | None = 0, **options: Unpack[TakeOptions]) -> Lock:
+    def lock(
+        self, name: str, *, wait: Seconds | None = 0, enforce: bool = False, **options: Unpack[TakeOptions]
+    ) -> Lock:
         """Return a block, for ``with`` or ``async with``, that takes the lock as `acquire` does.
 
-        It enters with the guard, and releases on exit. A body that has outlived its lease ends in `LeaseLost`.
+        It enters with the guard, and releases on exit. A body that has outlived its lease ends in `LeaseLost`; with
+        ``enforce`` it does so at its next query, as by `LockGuard.enforce`.
         """
         name, wish = _clean(name, options)
-        return Lock(name, clean_wait(wait), *self._takes(wish))
+        return Lock(name, clean_wait(wait), *self._takes(wish, enforce))
 
-    def lock_many(self, names: Iterable[str], *, wait: Seconds | None = 0, **options: Unpack[TakeOptions]) -> LockMany:
+    def lock_many(
+        self,
+        names: Iterable[str],
+        *,
+        wait: Seconds | None = 0,
+        enforce: bool = False,
+        **options: Unpack[TakeOptions],
+    ) -> LockMany:
         """Return a block, for ``with`` or ``async with``, that takes all of the locks or none, within ``wait`` seconds.
 
-        It enters with a dict of the guards by name.
+        It enters with a dict of the guards by name. ``enforce``: as `lock`, for each of them.
         """
         if isinstance(names, str | bytes):
             raise TypeError(f"lock_many takes several names, not one text: {names!r}.")
         cleaned = sorted({_clean(name, options)[0] for name in names})
         wish = _clean_options(options)
-        return LockMany(cleaned, clean_wait(wait), wish.at_least, *self._takes(wish._replace(at_least=None)))
+        return LockMany(cleaned, clean_wait(wait), wish.at_least, *self._takes(wish._replace(at_least=None), enforce))
 
     @overload
     def with_lock(
@@ -207,20 +220,22 @@ class LocksService:
         using: str | None = None,
         wait: Seconds | None = 0,
         on_busy: OnBusy = "skip",
+        enforce: bool = False,
         **options: Unpack[TakeOptions],
     ) -> Any:
         """Decorate a function, coroutine function, method or management command: it runs only while it holds the lock.
 
         ``name``: text; text with fields of the call's arguments (``"import:{tenant}"``); or, as ``name=``, a callable
         given the same arguments. Default: the function's module and qualified name.
-        ``using``: the alias in ``LOCKS``. ``wait`` and the options: as `acquire`.
+        ``using``: the alias in ``LOCKS``. ``wait``, ``enforce`` and the options: as `lock`.
         ``on_busy``: what a call does when somebody else holds the lock. ``"skip"`` returns `SKIPPED` and logs who;
         ``"raise"`` raises `LockNotAcquired`; a callable is called with that exception, and its result returned.
         """
         clean_wait(wait)
+        _clean_flag(enforce, "enforce")
         _clean_options(options)
         service = self if using is None else self.using(using)
-        lock_options = {"wait": wait, **options}
+        lock_options = {"wait": wait, **options, **({"enforce": True} if enforce else {})}
         if callable(target) or isinstance(target, staticmethod | classmethod) or is_task(target):
             return Decorator(service, name, on_busy, lock_options)(target)
         if target is not None and name is not None:
@@ -252,14 +267,16 @@ class LocksService:
         name, terms, settings = self._adoption(name, owner, options)
         key, sent = settings.prefix + name, clock.now()
         ours = settings.store.renew([(key, owner, terms.ttl)])
-        return self._adopted(name, owner, terms, settings, sent, settings.store.get(key) if ours else None)
+        lease = settings.store.get(key) if ours else None
+        return self._adopted(name, owner, terms, settings, sent, lease, Taker.caller())
 
     async def aadopt(self, name: str, owner: str, **options: Unpack[HoldOptions]) -> LockGuard:
         """Do as `adopt`."""
         name, terms, settings = self._adoption(name, owner, options)
         key, sent = settings.prefix + name, clock.now()
         ours = await see_through(settings.store.arenew([(key, owner, terms.ttl)]))
-        return self._adopted(name, owner, terms, settings, sent, await settings.store.aget(key) if ours else None)
+        lease = await settings.store.aget(key) if ours else None
+        return self._adopted(name, owner, terms, settings, sent, lease, Taker.caller(is_async=True))
 
     def _adoption(self, name: str, owner: str, options: HoldOptions) -> tuple[str, Terms, LockSettings]:
         if not isinstance(owner, str) or owner in ("", PAUSED):
@@ -271,7 +288,14 @@ class LocksService:
         return name, wish.terms(settings), settings
 
     def _adopted(
-        self, name: str, owner: str, terms: Terms, settings: LockSettings, sent: float, lease: LeaseInfo | None
+        self,
+        name: str,
+        owner: str,
+        terms: Terms,
+        settings: LockSettings,
+        sent: float,
+        lease: LeaseInfo | None,
+        taker: Taker,
     ) -> LockGuard:
         if lease is None or lease.owner != owner:
             raise LeaseLost(
@@ -281,7 +305,7 @@ class LocksService:
             )
         age = (lease.expires_at - lease.acquired_at).total_seconds() - lease.remaining
         grant = Grant(settings.store, name, settings.prefix + name, owner, lease.holder, lease.fence, sent)
-        return LockGuard(grant, terms, Taker.caller(), age=age)
+        return LockGuard(grant, terms, taker, age=age)
 
     # Looking and freeing
 
@@ -294,6 +318,14 @@ class LocksService:
         """Do as `get`."""
         name, settings = clean_name(name), self._settings(self.alias)
         return unprefixed(await settings.store.aget(settings.prefix + name), settings.prefix)
+
+    def wait_until_free(self, name: str, *, wait: Seconds | None = None) -> LeaseInfo | None:
+        """Wait until nobody holds the lock, without taking it, and return ``None``.
+
+        After ``wait`` seconds (``None``: never) returns the lease of who still holds it.
+        """
+        seconds, name, settings = clean_wait(wait), clean_name(name), self._settings(self.alias)
+        return unprefixed(wait_until_free(settings.store, settings.prefix + name, seconds), settings.prefix)
 
     def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
         """Yield all live leases whose name begins with ``prefix``, ordered by name where the store can."""
@@ -323,7 +355,7 @@ class LocksService:
         lease = settings.store.get(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return settings.store.release(key, lease.owner, outcome=BROKEN)
+        return self._broken(name, lease, settings.store.release(key, lease.owner, outcome=BROKEN))
 
     async def aforce_release(self, name: str, *, fence: int | None = None) -> bool:
         """Do as `force_release`."""
@@ -332,7 +364,12 @@ class LocksService:
         lease = await settings.store.aget(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN))
+        return self._broken(name, lease, await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN)))
+
+    def _broken(self, name: str, lease: LeaseInfo, done: bool) -> bool:
+        if done:
+            signals.lease_broken.send_robust(type(self), alias=self.alias, name=name, lease=lease)
+        return done
 
     def force_extend(self, name: str, ttl: Seconds, *, fence: int | None = None) -> bool:
         """Let the lease of whoever holds the lock end ``ttl`` seconds from now, and return whether there was one.
@@ -360,19 +397,21 @@ class LocksService:
     def resume(self, name: str) -> bool:
         """Put a paused lock back into use, and return whether it was paused."""
         name, settings = clean_name(name), self._settings(self.alias)
-        return settings.store.release(settings.prefix + name, PAUSED)
+        return settings.store.release(settings.prefix + name, PAUSED, outcome=RESUMED)
 
-    def _claim(self, name: str, wish: _Wish, is_async: bool = False) -> Claim:
+    def _claim(self, name: str, wish: _Wish, is_async: bool = False, enforce: bool = False) -> Claim:
         settings = self._settings(self.alias)
-        taker = Taker.caller(is_async)
-        return Claim(settings.store, name, settings.prefix, wish.limit, settings.holder(), wish.terms(settings), taker)
+        terms, taker = wish.terms(settings)._replace(enforce=enforce), Taker.caller(is_async)
+        return Claim(settings.store, name, settings.prefix, wish.limit, settings.holder(), terms, taker)
 
-    def _takes(self, wish: _Wish) -> tuple[Any, Any]:
+    def _takes(self, wish: _Wish, enforce: bool) -> tuple[Any, Any]:
+        _clean_flag(enforce, "enforce")
+
         def take(name: str, wait: float) -> LockGuard:
-            return self._claim(name, wish).take_within(wait)
+            return self._claim(name, wish, enforce=enforce).take_within(wait)
 
         async def atake(name: str, wait: float) -> LockGuard:
-            return await self._claim(name, wish, is_async=True).atake_within(wait)
+            return await self._claim(name, wish, is_async=True, enforce=enforce).atake_within(wait)
 
         return take, atake
 

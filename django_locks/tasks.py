@@ -7,7 +7,14 @@ import contextlib
 from collections.abc import Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
+from asgiref.sync import AsyncToSync
+
 T = TypeVar("T")
+
+
+def is_called_by_sync_code() -> bool:
+    """Does a thread wait in ``async_to_sync`` for the calling task, and run what the task sends to synchronous code?"""
+    return getattr(AsyncToSync.executors, "current", None) is not None
 
 
 async def see_through(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -72,13 +79,10 @@ class CancelOnLoss:
             self._fired = True
             self._task.cancel()
 
-    async def leave(self, error: BaseException | None) -> bool:
+    def leave(self, error: BaseException | None) -> bool:
         """Return whether ``error`` is the cancellation made here, and none from elsewhere has come as well."""
         self._inside = False
         if not self._fired:
             return False
-        ours = isinstance(error, asyncio.CancelledError)
-        if not ours:  # the body ended before it was told: take back what its next await would raise
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)
-        return self._task.uncancel() <= self._cancelling and ours
+        # What was fired has reached the body: a task is cancelled only while it waits, and hears of it there.
+        return self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError)

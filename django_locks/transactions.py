@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+logger = logging.getLogger("django_locks")
+
 #: Another transaction had right of way. PostgreSQL and the standard: SQLSTATE; MySQL: error numbers.
-CONFLICTS: set[object] = {"40001", "40P01", 1205, 1213}
+CONFLICTS: set[object] = {"40001", "40P01", 1020, 1205, 1213}
 SQLITE_CONFLICTS = {5, 6}  # SQLITE_BUSY, SQLITE_LOCKED: https://www.sqlite.org/rescode.html
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ class _Countdown:
 
 
 class _Ending:
-    """Tells those who wait when a connection's transaction has ended: by the three ways in which it can."""
+    """Tells those who wait when a connection's transaction has ended: by all ways in which it can."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -91,13 +94,14 @@ class _Ending:
         wrapped._commit = self._then_tell(wrapped._commit)
         wrapped._rollback = self._then_tell(wrapped._rollback)
         wrapped._close = self._then_tell(wrapped._close, always=True)
+        wrapped._set_autocommit = self._then_tell(wrapped._set_autocommit)  # MySQL commits
 
-    def _then_tell(self, step: Callable[[], Any], always: bool = False) -> Callable[[], Any]:
-        def call() -> Any:
+    def _then_tell(self, step: Callable[..., Any], always: bool = False) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
             ended = always  # of a failed commit or rollback Django makes a rollback or a close
             try:
-                result = step()
-                ended = True
+                result = step(*args)
+                ended = args != (False,)  # autocommit goes off where no transaction is, or stays off
                 return result
             finally:
                 if ended:
@@ -108,7 +112,10 @@ class _Ending:
     def _tell(self) -> None:
         waiting, self.waiting = self.waiting, []
         for call in waiting:
-            call()
+            try:
+                call()
+            except Exception:  # it would look like a failed commit
+                logger.exception("What was to be done at the end of a transaction failed")
 
 
 def _ending_of(connection: Any) -> _Ending:

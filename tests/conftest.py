@@ -8,7 +8,7 @@ import pytest
 
 from tests.crew import Crew, Spec
 
-pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis"]
+pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis", "tests.cli_fixtures"]
 
 MEMORY = "django_locks.stores.memory.MemoryStore"
 REDIS = "django_locks.stores.redis.RedisStore"
@@ -21,12 +21,6 @@ BACKENDS = {
 }
 SHARED_STORES = ["redis", "valkey", "cluster", "sqlite", "postgresql", "mariadb"]
 STORES = list(BACKENDS)
-
-
-@pytest.fixture
-def memory_locks(settings: Any) -> None:
-    """Use a memory store that no other test shares."""
-    settings.LOCKS = {"default": {"BACKEND": MEMORY, "LOCATION": uuid.uuid4().hex}}
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ class Spec(NamedTuple):
 
         if not settings.configured:
             importlib.import_module("tests.servers.databases").use_pymysql()
-            settings.configure(INSTALLED_APPS=["django_locks"], USE_TZ=True, DATABASES=self.databases, LOCKS={})
+            databases = {"default": {}, **self.databases}
+            settings.configure(INSTALLED_APPS=["django_locks"], USE_TZ=True, DATABASES=databases, LOCKS={})
             django.setup()
         connections.close_all()
         connections.settings = connections.configure_settings({"default": {}, **self.databases})

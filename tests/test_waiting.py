@@ -117,7 +117,7 @@ def test_newcomer_does_not_overtake_those_who_wait(any_store: Spec) -> None:
 
 def test_waiter_that_gives_up_passes_its_turn_on(any_store: Spec) -> None:
     guard, log = locks.acquire("x"), []
-    first = Waiting("x", log, "first", wait=0.2)
+    first = Waiting("x", log, "first", wait=1)
     until(lambda: queue_of("x") == 1)
     second = Waiting("x", log, "second")
     until(lambda: queue_of("x") == 2)

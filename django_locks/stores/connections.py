@@ -17,10 +17,12 @@ On a SQLite file there is no way out inside ``atomic()``: a second connection to
 from __future__ import annotations
 
 import copy
+import math
 import os
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from django.db import OperationalError, connections, transaction
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
 MOST = 2  # private connections an alias and purpose: each is busy for one statement only
-PATIENCE = 5.0  # seconds to wait for a free one, and the time-outs of those that have none of their own
+PATIENCE = 2.5  # seconds to wait for a free one, for an answer, and for a new connection unless OPTIONS say otherwise
 IDLE = 1.0  # seconds until an unused one is closed
+LOOK = 0.5  # seconds between two looks for those that are idle or hang
+LINGER = 10  # looks without anything to do until the thread that looks ends
 
 SQLITE_WAYS_OUT = (
     "The lock store {0!r} is in the SQLite file of the transaction that this thread has open: a second connection "
@@ -56,7 +60,7 @@ def connection_to(alias: str) -> AbstractContextManager[BaseDatabaseWrapper]:
         return _pool(alias, here.own).connection()
     if not is_in_transaction(callers):
         _used.add(alias)
-        return nullcontext(callers)
+        return nullcontext(callers) if callers.vendor == "sqlite" else _minder.minding(callers)
     if callers.vendor == "sqlite":
         raise TransactionManagementError(SQLITE_WAYS_OUT.format(alias))
     return _pool(alias, "callers").connection()
@@ -115,14 +119,19 @@ class _Pool:
             raise OperationalError(f"All {MOST} private connections to {self.alias!r} are busy for {PATIENCE} s.")
         try:
             private = self._take()
-            connections[private.alias] = private  # the ORM finds it by its alias, in this thread
-            try:
+            with _minder.minding(private), self._in_use(private):
                 yield private
-            finally:
-                del connections[private.alias]
-                self._give_back(private)
         finally:
             self._places.release()
+
+    @contextmanager
+    def _in_use(self, private: BaseDatabaseWrapper) -> Iterator[None]:
+        connections[private.alias] = private  # the ORM finds it by its alias, in this thread
+        try:
+            yield
+        finally:
+            del connections[private.alias]
+            self._give_back(private)
 
     def close_idle(self, before: float) -> bool:
         """Close those unused since then, and return whether others are left."""
@@ -156,7 +165,6 @@ class _Pool:
             private.close()  # a test database cannot be dropped while a connection to it is open
         elif private.connection is not None:
             self._idle.append((private, clock.now()))
-            _closer.wake()
 
 
 def private_copy(alias: str) -> BaseDatabaseWrapper:
@@ -177,40 +185,77 @@ def _private_options(vendor: str, options: dict[str, Any]) -> dict[str, Any]:
 
         options.pop("pool", None)
         options["isolation_level"] = IsolationLevel.READ_COMMITTED
-        return {"connect_timeout": int(PATIENCE), "tcp_user_timeout": int(PATIENCE * 1000), **options}
+        return {"connect_timeout": math.ceil(PATIENCE), **options}
     if vendor == "mysql":
         options["isolation_level"] = "read committed"
-        timeouts = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), int(PATIENCE))
+        timeouts = dict.fromkeys(("connect_timeout", "read_timeout", "write_timeout"), math.ceil(PATIENCE))
         return {**timeouts, **options}
     return options
 
 
-class _Closer:
-    """A thread that closes what is idle, and ends when nothing is left to close."""
+class _Call:
+    """A statement on its way."""
+
+    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+        self.connection = connection
+        self.looks = 0  # not a time: whoever was suspended has his answer when he wakes
+
+
+class _Minder:
+    """A thread that hangs up where no answer comes, closes what is idle, and ends when it has nothing to do."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._running = False
+        self._calls: dict[int, _Call] = {}
 
-    def wake(self) -> None:
+    @contextmanager
+    def minding(self, connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
+        call = _Call(connection)
         with self._turn:
+            self._calls[id(call)] = call
             if not self._running:
                 self._running = True
-                threading.Thread(target=self._run, name="django_locks closer", daemon=True).start()
+                threading.Thread(target=self._run, name="django_locks minder", daemon=True).start()
+        try:
+            yield connection
+        finally:
+            del self._calls[id(call)]
 
     def _run(self) -> None:
-        pause = threading.Event()
+        pause, quiet = threading.Event(), 0
         while True:
-            pause.wait(IDLE / 2)
-            left = [pool.close_idle(clock.now() - IDLE) for pool in list(_pools.values())]
+            pause.wait(LOOK)
+            quiet = 0 if self._look() else quiet + 1
             with self._turn:
-                if not any(left) and not any(pool._idle for pool in _pools.values()):
+                if quiet > LINGER and not self._calls:
                     self._running = False
                     return
 
+    def _look(self) -> bool:
+        calls = list(self._calls.values())
+        for call in calls:
+            call.looks += 1
+            if call.looks > PATIENCE / LOOK:
+                _hang_up(call.connection)
+        left = [pool.close_idle(clock.now() - IDLE) for pool in list(_pools.values())]
+        return bool(calls) or any(left)
+
+
+def _hang_up(connection: Any) -> None:
+    """Let the thread that waits for the connection's answer have an error instead.
+
+    tcp_user_timeout and its like notice a dead host, but no process that is stopped, nor a pooler that has no server.
+    """
+    driver = connection.connection
+    with suppress(Exception):  # it has been closed in the meantime, is being made, or has no line at all
+        number = driver.fileno() if hasattr(driver, "fileno") else driver._sock.fileno()
+        with socket.socket(fileno=os.dup(number)) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
 
 _pools: dict[tuple[str, str], _Pool] = {}
-_closer = _Closer()
+_minder = _Minder()
 _used: set[str] = set()  # aliases whose own connections of the callers were used
 _inherited: list[object] = []  # a child must not close its parent's connections, not even by garbage collection
 
@@ -221,8 +266,8 @@ def _pool(alias: str, purpose: str) -> _Pool:
 
 
 def _after_fork() -> None:
-    global _closer
-    _closer = _Closer()
+    global _minder
+    _minder = _Minder()
     for pool in _pools.values():
         pool.disinherit()
     for alias in _used:

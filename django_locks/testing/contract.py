@@ -1,4 +1,4 @@
-"""For tests: the contract suite, which every lock store passes.
+"""The contract suite, which every lock store passes.
 
 Mix it into a test case of your choice, and give it a way to make a store::
 
@@ -6,7 +6,7 @@ Mix it into a test case of your choice, and give it a way to make a store::
         def make_store(self):
             return MyStore("default", "tests")
 
-It takes about ten seconds, since it lets real leases expire. `AsyncStoreContract` is in `django_locks.testing_async`.
+It takes about ten seconds, since it lets real leases expire.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
-from .stores.base import BROKEN, BaseStore
-from .values import HOLDER_LENGTH, LONGEST, NAME_LENGTH, PREFIX_LENGTH, new_owner
+from django_locks.stores.base import BROKEN, BaseStore
+from django_locks.values import HOLDER_LENGTH, LONGEST, NAME_LENGTH, PREFIX_LENGTH, new_owner
 
 if TYPE_CHECKING:
     _Base = unittest.TestCase

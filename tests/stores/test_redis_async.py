@@ -1,0 +1,433 @@
+"""What is special about the Redis store under asyncio, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from django_locks.exceptions import InvalidLockStore
+from django_locks.stores.redis import RedisStore
+from tests.loops import in_loop
+from tests.servers import redis as servers
+from tests.servers.fixtures_redis import started
+
+from .test_redis import Site, _cleaned, _exit_code, asked, commands, unavailable_within
+
+
+async def _listed(store: RedisStore) -> list[Any]:
+    return [lease async for lease in store.aleases()]
+
+
+VERBS: dict[str, Callable[[RedisStore], Any]] = {
+    "acquire": lambda store: store.aacquire("other", "o", 30, "h"),
+    "acquire again": lambda store: store.aacquire("job", "me", 30, "h"),
+    "refused": lambda store: store.aacquire("job", "you", 30, "h"),
+    "renew": lambda store: store.arenew([("job", "me", 30)]),
+    "release": lambda store: store.arelease("job", "me"),
+    "hold": lambda store: store.arelease("job", "me", hold_for=5),
+    "get": lambda store: store.aget("job"),
+    "leases": _listed,
+}
+
+
+@pytest.fixture
+def site(valkey_url: str) -> Iterator[Site]:
+    yield from _cleaned(Site([valkey_url]))
+
+
+@pytest.fixture(params=["redis_url", "valkey_url", "cluster_urls"])
+def any_site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    urls = request.getfixturevalue(request.param)
+    yield from _cleaned(Site(urls, cluster=True) if isinstance(urls, list) else Site([urls]))
+
+
+@pytest.fixture
+def server() -> Iterator[servers.Server]:
+    """A server of its own, to be ill-treated."""
+    yield from started(servers.running(servers.valkey_binary()))
+
+
+def connections(site: Site) -> int:
+    """Return how many connections others than the site itself have open."""
+    return sum(len(client.client_list()) - 1 for client in site.clients)
+
+
+def assert_no_more_connections(site: Site, before: int) -> None:
+    deadline = time.monotonic() + 10
+    while connections(site) > before:
+        assert time.monotonic() < deadline, site.everywhere("CLIENT", "LIST")
+        time.sleep(0.01)
+
+
+# Requests
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@in_loop
+async def test_call_after_script_flush_succeeds(any_site: Site, verb: str) -> None:
+    store, other = any_site.store(), any_site.store("b")
+    for each in (store, other):
+        await each.aacquire("job", "me", 30, "h")
+    expected = await VERBS[verb](other)
+    any_site.everywhere("SCRIPT", "FLUSH")
+    assert type(await VERBS[verb](store)) is type(expected)
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "leases"])
+@in_loop
+async def test_verb_is_one_round_trip(site: Site, verb: str) -> None:
+    store = site.store()
+    await store.aacquire("job", "me", 30, "h")
+    await VERBS[verb](site.store("warm"))
+    await store.aacquire("job", "me", 30, "h")
+    with commands(site.clients[0]) as seen:
+        await VERBS[verb](store)
+    assert asked(seen) == ["EVALSHA"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@in_loop
+async def test_server_restarted_while_idle_is_not_noticed(server: servers.Server, verb: str) -> None:
+    store = RedisStore("default", server.url)
+    before = await store.aacquire("job", "me", 30, "h")
+    server.restart()
+    await asyncio.sleep(0.05)  # the loop, which stood still meanwhile, sees the end of the connection
+    assert (await VERBS[verb](store)) in (None, set(), [], False) or "acquire" in verb or verb == "refused"
+    assert await store.aacquire("next", "me", 30, "h") > before
+
+
+@in_loop
+async def test_more_tasks_than_the_drivers_limit_get_connections(server: servers.Server) -> None:
+    store = RedisStore("default", server.url)
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("CLIENT", "PAUSE", 700, "WRITE")
+        grants = await asyncio.gather(*(store.aacquire(f"job {n}", "me", 30, "h") for n in range(150)))
+        assert client.info("clients")["connected_clients"] > 120
+    assert all(grants)
+
+
+@in_loop
+async def test_unix_socket_works(server: servers.Server) -> None:
+    store = RedisStore("default", f"{server.unix_url}?db=2")
+    assert await store.aacquire("job", "me", 30, "h")
+    assert store.get("job") is not None
+
+
+@in_loop
+async def test_sentinel_leads_to_the_primary(server: servers.Server) -> None:
+    with servers.sentinel(server) as watcher:
+        store = RedisStore("default", ["redis://127.0.0.1:1", watcher.url], sentinel="mymaster")
+        assert await store.aacquire("job", "me", 30, "h")
+        server.restart()
+        assert await store.aacquire("job", "me", 30, "h")
+        assert await store.arelease("job", "me")
+        store.close()
+        assert await store.aacquire("job", "me", 30, "h")
+
+
+@in_loop
+async def test_unknown_primary_is_unavailable(server: servers.Server) -> None:
+    with servers.sentinel(server) as watcher:
+        url = watcher.url.replace("//", "//:geheim@")
+        store = RedisStore("default", url, sentinel="another", sentinel_kwargs={"password": "secret2"})
+        with unavailable_within(6) as caught:
+            await store.aacquire("job", "me", 30, "h")
+        text = "".join(traceback.format_exception(caught.value))
+        assert "geheim" not in text
+        assert "secret2" not in text
+
+
+# Failures
+
+
+@in_loop
+async def test_closed_port_is_unavailable() -> None:
+    store = RedisStore("default", f"redis://user:geheim@127.0.0.1:{servers.free_port()}")
+    for verb, call in VERBS.items():
+        with unavailable_within(6) as caught:
+            await call(store)
+        assert "geheim" not in "".join(traceback.format_exception(caught.value)), verb
+
+
+@in_loop
+async def test_wrong_password_is_unavailable() -> None:
+    with servers.running(servers.valkey_binary(), "--requirepass", "right") as server:
+        store = RedisStore("default", server.url.replace("//", "//:geheim@"))
+        with unavailable_within(6) as caught:
+            await store.aacquire("job", "me", 30, "h")
+        assert "geheim" not in "".join(traceback.format_exception(caught.value))
+        right = RedisStore("default", server.url.replace("//", "//:right@"))
+        assert await right.aacquire("job", "me", 30, "h")
+
+
+@pytest.mark.parametrize("options", [{}, {"cluster": True}, {"sentinel": "mymaster"}])
+@in_loop
+async def test_server_that_never_answers_is_unavailable(options: dict[str, Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        urls = [f"redis://127.0.0.1:{hole.getsockname()[1]}"] * (3 if options else 1)
+        with unavailable_within(6):
+            await RedisStore("default", urls, **options).aacquire("job", "me", 30, "h")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@in_loop
+async def test_hung_server_is_unavailable(server: servers.Server, verb: str) -> None:
+    store = RedisStore("default", server.url, socket_timeout=0.2)
+    await store.aacquire("job", "me", 30, "h")
+    server.pause()
+    with unavailable_within(1):
+        await VERBS[verb](store)
+    server.resume()
+    assert await store.aacquire("later", "me", 30, "h")
+
+
+@in_loop
+async def test_hung_node_does_not_keep_the_others_from_renewals() -> None:
+    with servers.cluster_servers() as nodes:
+        store = RedisStore("default", [node.url for node in nodes], cluster=True, socket_timeout=0.5)
+        names = [f"job {number}" for number in range(60)]
+        for name in names:
+            await store.aacquire(name, "me", 30, "h")
+        nodes[0].pause()
+        with unavailable_within(6):
+            await store.arenew([(name, "me", 90) for name in names])
+        nodes[0].resume()
+        renewed = [lease.name for lease in await _listed(store) if lease.remaining > 60]
+        assert len(renewed) > 25
+
+
+@in_loop
+async def test_error_of_the_script_is_not_contention(site: Site) -> None:
+    site.clients[0].lpush("django_locks:{0}:lease:job", "what?")
+    store = site.store()
+    with unavailable_within(1):
+        await store.aacquire("job", "me", 30, "h")
+    with unavailable_within(1):
+        await store.arelease("job", "me")
+    assert await store.aacquire("other", "me", 30, "h")
+
+
+class Breaking:
+    """A link whose connection breaks once, after the request was carried out."""
+
+    def __init__(self, link: Any) -> None:
+        self.link, self.broken = link, False
+
+    async def run(self, call: Any) -> Any:
+        reply = await self.link.run(call)
+        if not self.broken:
+            self.broken = True
+            raise redis.ConnectionError("Connection closed by server.")
+        return reply
+
+
+@in_loop
+async def test_lost_reply_of_a_release_is_a_release(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = site.store()
+    await store.aacquire("job", "me", 30, "h")
+    link: Any = Breaking(store._async_links.get())
+    monkeypatch.setattr(store._async_links, "get", lambda: link)
+    assert await store.arelease("job", "me") is True
+    assert await store.arelease("job", "me") is False
+
+
+@in_loop
+async def test_lost_reply_of_an_acquire_is_a_grant(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = site.store()
+    link: Any = Breaking(store._async_links.get())
+    monkeypatch.setattr(store._async_links, "get", lambda: link)
+    fence = await store.aacquire("job", "me", 30, "h")
+    assert fence == store.get("job").fence
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3, 4, 5, 8])
+@in_loop
+async def test_cancelled_call_does_not_shift_the_replies(any_site: Site, rounds: int) -> None:
+    store = any_site.store()
+    await store.aacquire("job", "me", 30, "h")
+    for _ in range(10):
+        task = asyncio.ensure_future(store.aacquire("another", "o", 30, "h"))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await store.aacquire("job", "you", 30, "h") is None
+        assert (await store.aget("job")).owner == "me"
+
+
+@in_loop
+async def test_call_cancelled_while_the_server_hangs_ends_at_once(server: servers.Server) -> None:
+    store = RedisStore("default", server.url)
+    await store.aacquire("job", "me", 30, "h")
+    server.pause()
+    task = asyncio.ensure_future(store.aget("job"))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    before = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - before < 1
+    server.resume()
+    assert await store.aacquire("job", "you", 30, "h") is None
+    assert (await store.aget("job")).owner == "me"
+
+
+# Event loops
+
+
+async def use(store: RedisStore) -> None:
+    await asyncio.gather(*(store.aacquire(f"job {number}", "me", 30, "h") for number in range(3)))
+    assert len(await _listed(store)) == 3
+
+
+def test_loop_that_ends_closes_its_connections(any_site: Site) -> None:
+    store = any_site.store()
+    before = connections(any_site)
+    for _ in range(3):
+        asyncio.run(use(store))
+        assert_no_more_connections(any_site, before)
+    gc.collect()
+
+
+def test_loop_that_was_only_closed_is_cleaned_up_after(any_site: Site) -> None:
+    store = any_site.store()
+    before = connections(any_site)
+    for _ in range(3):
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(use(store))
+        loop.close()
+    store.close()
+    assert_no_more_connections(any_site, before)
+    gc.collect()
+
+
+def test_store_closed_by_another_thread_closes_the_connections_of_a_running_loop(any_site: Site) -> None:
+    async def main() -> None:
+        await use(store)
+        thread = threading.Thread(target=store.close)
+        thread.start()
+        deadline = time.monotonic() + 10
+        while connections(any_site) > before:
+            assert time.monotonic() < deadline, any_site.everywhere("CLIENT", "LIST")
+            await asyncio.sleep(0.01)
+        thread.join()
+        await use(store)
+
+    store = any_site.store()
+    before = connections(any_site)
+    asyncio.run(main())
+    assert_no_more_connections(any_site, before)
+
+
+def test_generator_that_releases_while_its_loop_ends_leaves_no_connection(any_site: Site) -> None:
+    async def leases() -> Any:
+        try:
+            while True:
+                yield await store.aacquire("job", "me", 30, "h")
+        finally:
+            await asyncio.sleep(0.05)
+            released.append(await store.arelease("job", "me"))
+
+    async def main() -> None:
+        generators.append(leases())
+        assert await anext(generators[0])
+
+    store = any_site.store()
+    before = connections(any_site)
+    released: list[bool] = []
+    generators: list[Any] = []
+    asyncio.run(main())
+    assert released == [True]
+    assert_no_more_connections(any_site, before)
+
+
+LOOPS = """
+import asyncio, threading, unittest
+import django
+from asgiref.sync import async_to_sync
+from django.conf import settings
+
+settings.configure(LOCKS={{"default": {{
+    "BACKEND": "django_locks.stores.redis.RedisStore", "LOCATION": {location!r}, "OPTIONS": {options!r}
+}}}})
+django.setup()
+from django_locks import locks
+
+async def take_and_release(name="x"):
+    async with locks.lock(name, wait=10) as guard:
+        await guard.aextend()
+        assert await locks.aget(name)
+
+asyncio.run(take_and_release())
+asyncio.run(take_and_release())
+threads = [threading.Thread(target=async_to_sync(take_and_release)) for _ in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+
+class Tests(unittest.IsolatedAsyncioTestCase):
+    async def test_one(self): await take_and_release()
+    async def test_two(self): await take_and_release()
+
+unittest.main(argv=["x"], exit=False, verbosity=0)
+print("done")
+"""
+
+
+def test_process_with_many_loops_ends_without_a_warning(any_site: Site) -> None:
+    script = LOOPS.format(location=any_site.urls, options=any_site.options)
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.stdout == "done\n"
+    # asyncio's debug mode may call the first connection slow; nothing else may be said.
+    said = [line for line in ended.stderr.splitlines() if not line.startswith("Executing <")]
+    assert [line for line in said if line.strip("-.")] == ["Ran 2 tests in " + said[1].split()[4], "OK"], ended.stderr
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+def test_fork_amid_a_running_loop_leaves_both_sides_working(any_site: Site) -> None:
+    async def main() -> int:
+        await use(store)
+        child = os.fork()
+        if child == 0:
+            try:
+                asyncio._set_running_loop(None)  # type: ignore[attr-defined]  # as Python 3.12 does after a fork
+                asyncio.run(use(store))
+                os._exit(0)
+            finally:
+                os._exit(2)
+        for _ in range(20):
+            await use(store)
+        return await asyncio.to_thread(_exit_code, child)
+
+    store = any_site.store()
+    assert asyncio.run(main()) == 0
+
+
+def test_option_that_asyncio_does_not_take_is_told(valkey_url: str) -> None:
+    store = RedisStore("default", valkey_url, ssl_validate_ocsp=True)
+    with pytest.raises(InvalidLockStore, match=r"redis.asyncio does not take ssl_validate_ocsp"):
+        asyncio.run(store.aget("x"))
+
+
+@in_loop
+async def test_retries_of_the_options_are_those_of_asyncio() -> None:
+    store = RedisStore("default", "redis://h", retry=Retry(ConstantBackoff(0.1), 1))
+    link: Any = store._async_links.get()
+    retry = link._pool.connection_kwargs["retry"]
+    assert inspect.iscoroutinefunction(retry.call_with_retry)
+    assert retry.get_retries() == 1
