@@ -107,8 +107,8 @@ class SingleLink:
 
 def _may_keep(pool: Any) -> bool:
     """Does the pool nothing for its connections that would be missed: no sentinel, no login that changes, no cache?"""
-    options = pool.connection_kwargs
-    return type(pool) is redis.ConnectionPool and not (options.get("credential_provider") or options.get("cache_config"))
+    wants = pool.connection_kwargs.get
+    return type(pool) is redis.ConnectionPool and not (wants("credential_provider") or wants("cache_config"))
 
 
 def _is_quiet(connection: Any) -> bool:
