@@ -19,10 +19,10 @@ NEEDS = {"postgres", "mariadb", "redis"}
 
 def run(world: World, quick: bool) -> list[Result]:
     if quick:
-        return [_contended(world, "postgres", 32, 0.7, 4)]
-    results = [_contended(world, "postgres", size, 1.5, 7) for size in (2, 8, 32)]
+        return [_contended(world, "postgres", 32, 0.6, 3)]
+    results = [_contended(world, "postgres", size, 1.0, 5) for size in (2, 8, 32)]
     results += [_contended(world, "mariadb", size, 1.0, 3) for size in (2, 8, 32)]
-    return results + [_waited(world, kind, 8, 2.0) for kind in ("redis", "postgres", "notify", "mariadb")]
+    return results + [_waited(world, kind, 8, 1.5) for kind in ("redis", "postgres", "notify", "mariadb")]
 
 
 def _contended(world: World, kind: str, size: int, seconds: float, rounds: int) -> Result:

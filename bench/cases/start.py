@@ -38,7 +38,7 @@ LOCKED = f"from django_locks import with_lock{PLAIN}".replace("class Command", '
 
 
 def run(world: World, quick: bool) -> list[Result]:
-    imports, commands = _imports(9 if quick else 41), _commands(3 if quick else 15)
+    imports, commands = _imports(3 if quick else 25), _commands(1 if quick else 9)
     return [imports, commands]
 
 
