@@ -38,8 +38,7 @@ LOCKED = f"from django_locks import with_lock{PLAIN}".replace("class Command", '
 
 
 def run(world: World, quick: bool) -> list[Result]:
-    imports, commands = _imports(3 if quick else 25), _commands(1 if quick else 9)
-    return [imports, commands]
+    return [_imports(5)] if quick else [_imports(25), _commands(9)]
 
 
 def _imports(rounds: int) -> Result:
