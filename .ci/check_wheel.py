@@ -49,8 +49,12 @@ call_command("check")
 call_command("migrate", verbosity=0)
 with django_locks.locks.lock("smoke") as guard:
     guard.check()
-foreign = {"redis", "celery", "opentelemetry", "prometheus_client"} & set(sys.modules)
+foreign = {
+    "redis", "celery", "django_celery_beat", "huey", "dramatiq", "apscheduler", "rq", "django_rq", "django_q",
+    "procrastinate", "django_tasks", "opentelemetry", "prometheus_client",
+} & set(sys.modules)
 assert not foreign, foreign
+assert not [name for name in sys.modules if name.startswith("django_locks.contrib")]
 """
     subprocess.run([python, "-W", "error", "-c", script], check=True, cwd=folder)
 

@@ -214,6 +214,17 @@ class Claim:
         )
 
 
+def wait_until_free(store: BaseStore, key: str, wait: float) -> LeaseInfo | None:
+    """Return ``None`` as soon as nobody has the key, or after ``wait`` seconds the lease of who still has it."""
+    deadline = clock.now() + wait
+    with store.watch(key) as watch:
+        while True:
+            lease, left = store.get(key), deadline - clock.now()
+            if lease is None or left <= 0:
+                return lease
+            watch.wait(left, lease)
+
+
 def _places(name: str, prefix: str, limit: int) -> Sequence[Slot]:
     slots = [Slot(f"{name}#{place}", f"{prefix}{name}#{place}") for place in range(limit)]
     start = random.randrange(limit)  # noqa: S311 - spreads the takers, and most succeed at the first try

@@ -18,12 +18,17 @@ _BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 now: Callable[[], float] = time.monotonic if _BOOTTIME is None else partial(time.clock_gettime, _BOOTTIME)
 
 #: Return the host's time of day in seconds since the epoch: for labels, never to compare with another machine's.
-wall: Callable[[], float] = time.time
+epoch: Callable[[], float] = time.time
 
 
 def moment(seconds: float) -> datetime:
-    """Return what `wall` has returned as an aware datetime, UTC."""
+    """Return what `epoch` has returned as an aware datetime, UTC."""
     return datetime.fromtimestamp(seconds, UTC)
+
+
+def wall() -> datetime:
+    """Return the host's time of day, aware, UTC."""
+    return moment(epoch())
 
 
 sleep = time.sleep

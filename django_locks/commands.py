@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -49,25 +50,29 @@ def edges(command: BaseCommand | None) -> Iterator[Callable[[], None]]:
 
 
 @contextlib.contextmanager
-def terminated_in_order() -> Iterator[Callable[[], None]]:
+def terminated_in_order(*numbers: int) -> Iterator[Callable[[], None]]:
     """Let the first SIGTERM raise SystemExit, so that ``finally`` blocks run and locks are released; exit status 143.
 
-    Enters with what to call when only releases are left: if there was a SIGTERM, a store that hangs then keeps the
-    process for some seconds, and not for ever. A handler that somebody else has installed is left alone, and so is any
-    thread but the main one.
+    The same for other signals, if they are given. Enters with what to call when only releases are left: if there was
+    a signal, a store that hangs then keeps the process for some seconds, and not for ever. A handler that somebody
+    else has installed is left alone, and so is any thread but the main one.
     """
-    default = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM)
-    if default is not signal.SIG_DFL:
+    ours: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        ours = [number for number in numbers or (signal.SIGTERM,) if signal.getsignal(number) is signal.SIG_DFL]
+    if not ours:
         yield _no_hurry
         return
     last_resort = threading.Timer(RELEASE_TIME, _end_at_once)
     last_resort.daemon = True
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in ours:
+        signal.signal(number, _terminate)
     try:
-        yield lambda: last_resort.start() if signal.getsignal(signal.SIGTERM) is signal.SIG_IGN else None
+        yield lambda: last_resort.start() if signal.SIG_IGN in map(signal.getsignal, ours) else None
     finally:
         last_resort.cancel()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _no_hurry() -> None:
@@ -82,9 +87,36 @@ def _end_at_once() -> None:
     os._exit(EXIT_TERMINATED)
 
 
+@contextlib.contextmanager
+def terminated_in_order_async() -> Iterator[None]:
+    """Do as `terminated_in_order`: the running task is cancelled, and the block it is in raises SystemExit."""
+    if not _may_handle_sigterm():
+        yield
+        return
+    loop, task, terminated = asyncio.get_running_loop(), asyncio.current_task(), []
+
+    def terminate() -> None:
+        terminated.append(task and task.cancel())
+
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not terminated:
+            raise
+        raise SystemExit(EXIT_TERMINATED) from None
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _may_handle_sigterm() -> bool:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would break off the releases that the first one began
-    raise SystemExit(EXIT_TERMINATED)
+    signal.signal(number, signal.SIG_IGN)  # a second one would break off the releases that the first one began
+    raise SystemExit(128 + number)
 
 
 def _command_error(error: LockError) -> LockError:

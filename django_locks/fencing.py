@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 from . import clock
 from .exceptions import LeaseLost
 from .stores.base import BaseStore, Claim, here
-from .transactions import is_conflict
+from .transactions import is_conflict, is_in_testcase
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -36,6 +36,7 @@ class Fenced(Protocol):
 
 OVERTAKEN = "was overtaken by a newer holder before the commit: nothing was committed"
 MOST_TRIES = 10
+LONGEST_STOP = 2.0  # seconds between the last statement and the commit
 
 
 @contextmanager
@@ -80,6 +81,7 @@ def _by_lease_row(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[No
     _raise_fence(guard, connection, create=False)  # for an earlier holder that is fenced by it
     with _transaction(connection.alias, durable=True):
         yield
+        _bound_stop(connection)
         with _conflict_is_loss(guard):
             ours = guard.store.lock_row(connection.alias, guard.claim(0))
         if not ours:
@@ -113,9 +115,17 @@ def _by_fence_table(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[
             _hold_fence(guard, connection)
         yield
         if not _is_ours(guard):
-            guard.lose(OVERTAKEN)
+            guard.lose("was not ours any more before the commit: nothing was committed")
+        _bound_stop(connection)
         _hold_fence(guard, connection)
         guard.check()
+
+
+def _bound_stop(connection: BaseDatabaseWrapper) -> None:
+    """Let the server end a transaction whose process is stopped just before the commit: a successor waits for it."""
+    if connection.vendor == "postgresql" and not is_in_testcase(connection):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {LONGEST_STOP * 1000:.0f}")
 
 
 def _raise_fence(guard: Fenced, connection: BaseDatabaseWrapper, create: bool) -> None:

@@ -97,6 +97,7 @@ class LockGuard:
         "_body",
         "_confined",
         "_enforced",
+        "_error",
         "_expires",
         "_fault",
         "_grant",
@@ -118,11 +119,12 @@ class LockGuard:
         self._grant = grant
         self._terms = terms
         self._granted = clock.now() - age
-        self._acquired = clock.wall() - age
+        self._acquired = clock.epoch() - age
         self._pid = _pid
         self._why_lost = ""
         self._fault = ""  # text: an exception's frames know the whole batch, and would keep dropped guards alive
         self._body: CancelOnLoss | None = None
+        self._error: type[BaseException] | None = None
         self.in_flight = math.inf
         self._confined = confined
         self._count(grant.sent, terms.ttl if terms.max_hold is None else self._capped(terms.ttl, grant.sent))
@@ -248,11 +250,13 @@ class LockGuard:
         if before is None:
             return False
         try:
+            if self._has_stood_still():
+                self._grant.store.acquire(*self._again())
             released = self._grant.store.release(*self._release_arguments(outcome))
         except BaseException:
             self._undo_release(before)
             raise
-        return self._after_release(released, before)
+        return self._after_release(released, before, outcome)
 
     async def _arelease(self, outcome: str) -> bool:
         self._lift_enforcement()
@@ -260,11 +264,21 @@ class LockGuard:
         if before is None:
             return False
         try:
+            if self._has_stood_still():
+                await self.store.aacquire(*self._again())
             released = await self.store.arelease(*self._release_arguments(outcome))
         except BaseException:
             self._undo_release(before)
             raise
-        return self._after_release(released, before)
+        return self._after_release(released, before, outcome)
+
+    def _has_stood_still(self) -> bool:
+        """Has a lease whose time stands still for its holder run out for its store?"""
+        return self._confined and clock.now() >= self._expires
+
+    def _again(self) -> tuple[str, str, float, str]:
+        self._count(clock.now(), self.ttl)
+        return self.key, self.owner, self.ttl, self.holder
 
     def _lift_enforcement(self) -> None:
         enforced, self._enforced = self._enforced, ()
@@ -292,23 +306,25 @@ class LockGuard:
         grant = self._grant
         return grant.key, grant.owner, hold_for, outcome
 
-    def _after_release(self, released: bool, before: _State) -> bool:
+    def _after_release(self, released: bool, before: _State, outcome: str) -> bool:
         if released:
             self._end(_RELEASED, _RELEASING)
-            self._tell_released()
+            self._tell_released(outcome)
         elif before is _HELD:
             self._lose(NOT_OURS, _RELEASING)
         else:
             self._undo_release(before)
         return released
 
-    def _tell_released(self) -> None:
+    def _tell_released(self, outcome: str) -> None:
         waiters = self._grant.store.waiters
         if waiters:
             waiters.wake(self.key)
             waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
         if signals.lease_released.receivers:
-            signals.lease_released.send_robust(type(self), alias=self.alias, name=self.name, guard=self)
+            signals.lease_released.send_robust(
+                type(self), alias=self.alias, name=self.name, guard=self, outcome=outcome, error=self._error
+            )
 
     def _end(self, state: _State, since: _State = _HELD) -> bool:
         with _turn:
@@ -336,12 +352,16 @@ class LockGuard:
         TypeError for a bad duration. Never reaches beyond ``max_hold``.
         """
         seconds = self._extension(ttl)
+        if self._has_stood_still():
+            self.store.acquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
         self._after_extension(claim, sent, overlaps, seconds, self.store.renew([claim]))
 
     async def aextend(self, ttl: Seconds | None = None) -> None:
         """Do as `extend`."""
         seconds = self._extension(ttl)
+        if self._has_stood_still():
+            await self.store.aacquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
         self._after_extension(claim, sent, overlaps, seconds, await see_through(self.store.arenew([claim])))
 
@@ -541,7 +561,7 @@ class LockGuard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        outcome = FAILED if error else RELEASED
+        self._error, outcome = kind, FAILED if error else RELEASED
         if not self._leave_later(outcome):
             self._leave(outcome)
         self._report_loss(error)
@@ -598,7 +618,7 @@ class LockGuard:
     ) -> None:
         body, self._body = self._body, None
         cancelled_by_loss = body is not None and body.leave(error)
-        outcome = FAILED if error else RELEASED
+        self._error, outcome = kind, FAILED if error else RELEASED
         if not await self._aleave_later(outcome):
             await self._aleave(outcome)
         self._report_loss(None if cancelled_by_loss else error)

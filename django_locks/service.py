@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from threading import get_ident
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, Never, TypedDict, Unpack, overload
 
-from . import clock
+from . import clock, signals
 from .blocks import Lock, LockMany
-from .claims import Claim
-from .decorators import Decorator, OnBusy
-from .exceptions import LeaseLost
+from .claims import Claim, wait_until_free
+from .decorators import Decorator, OnBusy, Skipped
+from .exceptions import LeaseLost, LockNotAcquired
 from .grants import Grant, Taker, Terms
 from .guard import LockGuard
-from .stores.base import BROKEN, BaseStore
+from .leader import Leader
+from .orders import is_task
+from .signatures import AsyncLocking, C, Locking, P, R, S, TaskT, X
+from .stores.base import BROKEN, RESUMED, BaseStore
 from .tasks import see_through
 from .values import (
     NAME_LENGTH,
@@ -39,6 +42,7 @@ class LockSettings(NamedTuple):
     renew: bool
     prefix: str  #: what precedes every name in the store: ``"stg:"``, or nothing
     holder: Callable[[], str]
+    history: float | None = None  #: seconds to keep the record of a hold, or None: keep none
 
 
 class HoldOptions(TypedDict, total=False):
@@ -65,6 +69,15 @@ class TakeOptions(HoldOptions, total=False):
     """
 
     limit: int | None
+
+
+class DecoratorOptions(TakeOptions, total=False):
+    """What `LocksService.with_lock` takes besides ``on_busy``."""
+
+    name: str | Callable[..., str] | None
+    using: str | None
+    wait: Seconds | None
+    enforce: bool
 
 
 class _Wish(NamedTuple):
@@ -165,6 +178,44 @@ class LocksService:
         wish = _clean_options(options)
         return LockMany(cleaned, clean_wait(wait), wish.at_least, *self._takes(wish._replace(at_least=None), enforce))
 
+    @overload
+    def with_lock(
+        self, target: str | None = None, /, *, on_busy: Literal["skip"] = "skip", **options: Unpack[DecoratorOptions]
+    ) -> Locking[Skipped]: ...
+    @overload
+    def with_lock(
+        self, target: str | None = None, /, *, on_busy: Literal["raise"], **options: Unpack[DecoratorOptions]
+    ) -> Locking[Never]: ...
+    @overload
+    def with_lock(  # type: ignore[overload-overlap]  # what a coroutine function returns is an X, too
+        self,
+        target: str | None = None,
+        /,
+        *,
+        on_busy: Callable[[LockNotAcquired], Coroutine[Any, Any, X]],
+        **options: Unpack[DecoratorOptions],
+    ) -> AsyncLocking[X]: ...
+    @overload
+    def with_lock(
+        self,
+        target: str | None = None,
+        /,
+        *,
+        on_busy: Callable[[LockNotAcquired], X],
+        **options: Unpack[DecoratorOptions],
+    ) -> Locking[X]: ...
+    @overload
+    def with_lock(self, target: type[C], /) -> type[C]: ...
+    @overload
+    def with_lock(
+        self, target: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | Skipped]]: ...
+    @overload
+    def with_lock(self, target: Callable[P, R], /) -> Callable[P, R | Skipped]: ...
+    @overload
+    def with_lock(self, target: classmethod[S, P, R], /) -> classmethod[S, P, R | Skipped]: ...
+    @overload
+    def with_lock(self, target: TaskT, /) -> TaskT: ...
     def with_lock(
         self,
         target: Any = None,
@@ -190,11 +241,26 @@ class LocksService:
         _clean_options(options)
         service = self if using is None else self.using(using)
         lock_options = {"wait": wait, **options, **({"enforce": True} if enforce else {})}
-        if callable(target) or isinstance(target, staticmethod | classmethod):
+        if callable(target) or isinstance(target, staticmethod | classmethod) or is_task(target):
             return Decorator(service, name, on_busy, lock_options)(target)
         if target is not None and name is not None:
             raise TypeError(f"with_lock got two names: {target!r} and {name!r}.")
         return Decorator(service, target if name is None else name, on_busy, lock_options)
+
+    def leader(
+        self,
+        name: str,
+        *,
+        ttl: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        on_lost: Callable[[LockGuard], object] | None = None,
+    ) -> Leader:
+        """Return a candidate for the lead that the lock ``name`` stands for; its `Leader.run` runs what a leader does.
+
+        When a leader crashes, another follows within ``ttl``. Options: as `acquire`; ``max_hold`` is the longest term.
+        """
+        options = {"ttl": ttl, "max_hold": max_hold, "on_lost": on_lost}
+        return Leader(self, _clean(name, options)[0], options)
 
     # Taking over
 
@@ -258,6 +324,14 @@ class LocksService:
         name, settings = clean_name(name), self._settings(self.alias)
         return unprefixed(await settings.store.aget(settings.prefix + name), settings.prefix)
 
+    def wait_until_free(self, name: str, *, wait: Seconds | None = None) -> LeaseInfo | None:
+        """Wait until nobody holds the lock, without taking it, and return ``None``.
+
+        After ``wait`` seconds (``None``: never) returns the lease of who still holds it.
+        """
+        seconds, name, settings = clean_wait(wait), clean_name(name), self._settings(self.alias)
+        return unprefixed(wait_until_free(settings.store, settings.prefix + name, seconds), settings.prefix)
+
     def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
         """Yield all live leases whose name begins with ``prefix``, ordered by name where the store can."""
         settings = self._listing(prefix)
@@ -286,7 +360,7 @@ class LocksService:
         lease = settings.store.get(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return settings.store.release(key, lease.owner, outcome=BROKEN)
+        return self._broken(name, lease, settings.store.release(key, lease.owner, outcome=BROKEN))
 
     async def aforce_release(self, name: str, *, fence: int | None = None) -> bool:
         """Do as `force_release`."""
@@ -295,7 +369,12 @@ class LocksService:
         lease = await settings.store.aget(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN))
+        return self._broken(name, lease, await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN)))
+
+    def _broken(self, name: str, lease: LeaseInfo, done: bool) -> bool:
+        if done:
+            signals.lease_broken.send_robust(type(self), alias=self.alias, name=name, lease=lease)
+        return done
 
     def force_extend(self, name: str, ttl: Seconds, *, fence: int | None = None) -> bool:
         """Let the lease of whoever holds the lock end ``ttl`` seconds from now, and return whether there was one.
@@ -323,7 +402,7 @@ class LocksService:
     def resume(self, name: str) -> bool:
         """Put a paused lock back into use, and return whether it was paused."""
         name, settings = clean_name(name), self._settings(self.alias)
-        return settings.store.release(settings.prefix + name, PAUSED)
+        return settings.store.release(settings.prefix + name, PAUSED, outcome=RESUMED)
 
     def _claim(self, name: str, wish: _Wish, is_async: bool = False, enforce: bool = False) -> Claim:
         settings = self._settings(self.alias)

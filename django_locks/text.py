@@ -35,6 +35,15 @@ def width(text: str) -> int:
     return sum(_columns(character) for character in text)
 
 
+def cut(text: str, columns: int) -> str:
+    """Return the text, or as much of it as so many columns of a terminal can show, with an ellipsis."""
+    if width(text) <= columns:
+        return text
+    while text and width(text) > columns - 1:
+        text = text[:-1]
+    return f"{text}…"
+
+
 def _columns(character: str) -> int:
     if unicodedata.category(character) in {"Mn", "Me", "Cf"}:
         return 0

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crew import Crew, Spec
 
-pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis"]
+pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis", "tests.cli_fixtures"]
 
 MEMORY = "django_locks.stores.memory.MemoryStore"
 REDIS = "django_locks.stores.redis.RedisStore"

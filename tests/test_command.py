@@ -1,65 +1,23 @@
-"""``manage.py locks``: in process for what it says, as a process for how it ends."""
+"""``manage.py locks list``, ``show`` and ``release``, and its arguments."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
-import uuid
 from argparse import ArgumentTypeError
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
 
 from django_locks import locks
 from django_locks.management import arguments
 from django_locks.text import printable, table, width
+from tests.cli import fail, say
 
-MEMORY = "django_locks.stores.memory.MemoryStore"
-MANAGE = Path(__file__).parent.parent / "testproject" / "manage.py"
 RTL = "\u202e"
 
-
-@pytest.fixture(autouse=True)
-def _two_stores(settings):
-    settings.LOCKS = {
-        "default": {"BACKEND": MEMORY, "LOCATION": uuid.uuid4().hex, "HOLDER": "web-1"},
-        "other": {"BACKEND": MEMORY, "LOCATION": uuid.uuid4().hex, "HOLDER": "web-2", "KEY_PREFIX": "stg"},
-    }
-
-
-@pytest.fixture
-def held():
-    guards = []
-
-    def take(name, service=locks, **terms):
-        guards.append(service.acquire(name, **terms))
-        return guards[-1]
-
-    yield take
-    for guard in guards:
-        guard.release()
-
-
-def say(*args):
-    """Return what the command prints."""
-    out = io.StringIO()
-    call_command("locks", *args, stdout=out, stderr=io.StringIO())
-    return out.getvalue()
-
-
-def fail(*args):
-    """Return the message and the exit code with which the command ends."""
-    with pytest.raises(CommandError) as error:
-        say(*args)
-    return str(error.value), error.value.returncode
+pytestmark = pytest.mark.usefixtures("two_stores")
 
 
 class TestList:
@@ -185,144 +143,6 @@ class TestRelease:
         assert fail("release", "nobody", "--force", "--yes")[1] == 1
 
 
-class TestRun:
-    def run(self, *args):
-        """Return the exit code of ``locks run`` in this process."""
-        try:
-            say("run", *args)
-        except SystemExit as end:
-            return end.code
-        return 0
-
-    def test_child_runs_under_the_lock(self, tmp_path):
-        assert self.run("x", "--", "touch", str(tmp_path / "ran")) == 0
-        assert (tmp_path / "ran").exists()
-        assert locks.get("x") is None
-
-    @pytest.mark.parametrize("code", [0, 1, 3, 75, 255])
-    def test_child_decides_the_exit_code(self, code):
-        assert self.run("x", "--", "sh", "-c", f"exit {code}") == code
-
-    def test_child_killed_by_a_signal_ends_as_in_a_shell(self):
-        assert self.run("x", "--", "sh", "-c", "kill -9 $$") == 128 + signal.SIGKILL
-
-    def test_options_of_the_command_are_left_alone(self, tmp_path):
-        script = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text(repr(sys.argv[2:]))"
-        arguments = ["--ttl", "5", "-n", "--", "-E", "--settings=x", "--json"]
-        assert self.run("x", "--ttl", "9", "--", sys.executable, "-c", script, str(tmp_path / "argv"), *arguments) == 0
-        assert (tmp_path / "argv").read_text() == repr(arguments)
-
-    @pytest.mark.parametrize("before", [["-E", "9", "x"], ["x", "-E", "9"], ["-n", "x", "--busy-code", "9"]])
-    def test_options_may_stand_on_either_side_of_the_name(self, before, held):
-        held("x")
-        message, code = fail("run", *before, "--", "true")
-        assert code == 9
-        assert "web-1" in message
-
-    def test_busy_lock_names_its_holder_and_runs_nothing(self, held, tmp_path):
-        held("x", ttl=300)
-        message, code = fail("run", "x", "--", "touch", str(tmp_path / "ran"))
-        assert code == 75
-        assert "is held by web-1 for" in message
-        assert "free in" in message
-        assert not (tmp_path / "ran").exists()
-
-    def test_holder_that_has_gone_in_between_is_unknown(self, held, monkeypatch):
-        held("x")
-        monkeypatch.setattr("django_locks.stores.memory.MemoryStore.get", lambda store, name: None)
-        message, code = fail("run", "x", "--", "true")
-        assert (code, "holder unknown" in message) == (75, True)
-
-    def test_waiting_takes_the_lock_when_it_becomes_free(self):
-        locks.acquire("x", at_least=0.3).release()
-        start = time.monotonic()
-        assert self.run("x", "-w", "20s", "--", "true") == 0
-        assert time.monotonic() - start < 10
-
-    def test_waiting_ends_after_so_long(self):
-        locks.acquire("x", at_least=300).release()
-        message, code = fail("run", "x", "-w", "200ms", "--", "true")
-        assert code == 75
-        assert "is kept for another" in message
-        assert "Gave up after 0." in message
-
-    def test_at_least_keeps_the_name(self):
-        assert self.run("x", "--at-least", "1m", "--", "true") == 0
-        assert 50 < locks.get("x").remaining <= 60
-
-    def test_using_takes_the_lock_of_that_alias(self, held):
-        held("x")
-        assert self.run("x", "--using", "other", "--", "true") == 0
-
-    def test_lease_broken_meanwhile_ends_with_74(self, monkeypatch):
-        message, code = fail("run", "x", "--", *self.breaking(monkeypatch))
-        assert code == 74
-        assert "'x'" in message
-
-    def test_failure_of_the_command_outranks_the_loss(self, monkeypatch):
-        assert self.run("x", "--", *self.breaking(monkeypatch, code=5)) == 5
-
-    def breaking(self, monkeypatch, code=0):
-        """Return the command line of a command that breaks the lease under which it runs."""
-
-        class Command(BaseCommand):
-            def handle(self, *args, **options):
-                locks.force_release("x")
-                sys.exit(code)
-
-        monkeypatch.setattr("django_locks.management.run.get_commands", lambda: {"job": Command()})
-        return ["job"]
-
-    def test_program_that_is_missing_or_no_program(self, tmp_path):
-        (tmp_path / "text").write_text("")
-        assert fail("run", "x", "--", "no-such-program-here")[1] == 127
-        assert fail("run", "x", "--", str(tmp_path / "text"))[1] == 126
-        assert locks.get("x") is None
-
-    def test_management_command_runs_in_process_under_the_lock(self, monkeypatch):
-        seen = []
-
-        class Command(BaseCommand):
-            def add_arguments(self, parser):
-                parser.add_argument("--code", type=int)
-
-            def handle(self, *args, code, **options):
-                seen.append((os.getpid(), locks.get("x").name))
-                if code == 1:
-                    sys.exit("said")
-                if code:
-                    raise CommandError("no", returncode=code)
-                sys.exit()
-
-        monkeypatch.setattr("django_locks.management.run.get_commands", lambda: {"job": Command()})
-        assert self.run("x", "--", "job") == 0
-        assert self.run("x", "--", "job", "--code", "7") == 7
-        assert self.run("x", "--", "job", "--code", "1") == 1
-        assert self.run("x", "--", "job", "--wrong") == 2
-        assert seen == [(os.getpid(), "x")] * 3
-        assert locks.get("x") is None
-
-    def test_error_of_a_management_command_passes_and_frees_the_lock(self, monkeypatch):
-        class Command(BaseCommand):
-            def handle(self, *args, **options):
-                raise ZeroDivisionError
-
-        monkeypatch.setattr("django_locks.management.run.get_commands", lambda: {"job": Command()})
-        with pytest.raises(ZeroDivisionError):
-            say("run", "x", "--", "job")
-        assert locks.get("x") is None
-
-    def test_other_settings_for_a_command_in_process_are_refused(self):
-        message, code = fail("run", "x", "--", "check", "--settings=other")
-        assert (code, "before the --" in message) == (2, True)
-
-    @pytest.mark.parametrize(
-        "args", [["x"], ["x", "--"], ["--", "true"], ["x", "true"], ["x", "-w", "1", "-n", "--", "true"]]
-    )
-    def test_incomplete_command_line_is_refused(self, args):
-        assert "Error" in fail("run", *args)[0]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("90", 90), ("0.5", 0.5), ("500ms", 0.5), ("30s", 30), ("10m", 600), ("1.5h", 5400), ("7d", 604800)],
@@ -358,111 +178,3 @@ def test_printable_keeps_writing_and_shows_controls():
 
 def test_table_aligns_by_columns_of_the_terminal():
     assert table([["東", "x"], ["ab", "y"], ["e\u0301", "z"]]) == ["東  x", "ab  y", "e\u0301   z"]
-
-
-def manage(env, *args):
-    return subprocess.run(
-        [sys.executable, str(MANAGE), *args],
-        env=env,
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
-@pytest.fixture(scope="module")
-def env(tmp_path_factory):
-    """The environment of a project on an SQLite file, migrated."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('command') / 'db.sqlite3'}"
-    env = {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": "testproject.settings", "LOCKS_STORE": ""}
-    migrated = manage(env, "migrate", "--verbosity", "0")
-    assert migrated.returncode == 0, migrated.stderr
-    return env
-
-
-class TestProcess:
-    """How the command ends, seen from a shell."""
-
-    def test_whole_round_on_one_lock(self, env):
-        inner = f"{sys.executable} {MANAGE} locks"
-        script = (
-            f"{inner} show a:b; echo $?; {inner} run a:b -- true; echo $?; {inner} run a:b -E 0 -- true; echo $?;"
-            f"{inner} release a:b --force; echo $?; {inner} release a:b --force --yes; echo $?; exit 3"
-        )
-        ended = manage(env, "locks", "run", "a:b", "--ttl", "10m", "--", "sh", "-c", script)
-        codes = [line for line in ended.stdout.splitlines() if line.isdigit()]
-        assert codes == ["0", "75", "0", "2", "0"]
-        assert ended.returncode == 3
-        assert "Traceback" not in ended.stderr
-
-    @pytest.mark.parametrize(
-        ("args", "code"),
-        [
-            ([], 2),
-            (["frobnicate"], 2),
-            (["show"], 2),
-            (["show", " x"], 2),
-            (["show", ""], 2),
-            (["show", "x" * 201], 2),
-            (["run", "x", "--ttl", "soon", "--", "true"], 2),
-            (["run", "x", "-w", "-1", "--", "true"], 2),
-            (["run", "x"], 2),
-            (["list", "--using", "nope"], 78),
-            (["run", "x", "--using", "nope", "--", "true"], 78),
-            (["show", "x", "--settings", "testproject.settings", "--no-color", "-v", "0"], 1),
-        ],
-    )
-    def test_wrong_use_ends_in_its_code_without_a_traceback(self, env, args, code):
-        ended = manage(env, "locks", *args)
-        assert ended.returncode == code
-        assert "Traceback" not in ended.stderr
-
-    def test_wrong_setting_ends_with_78(self, env, tmp_path):
-        (tmp_path / "bad_settings.py").write_text(
-            "from testproject.settings import *\nLOCKS = {'default': {'TTL': -1}}\n"
-        )
-        bad = {**env, "DJANGO_SETTINGS_MODULE": "bad_settings", "PYTHONPATH": str(tmp_path)}
-        ended = manage(bad, "locks", "list")
-        assert ended.returncode == 78
-        assert "TTL" in ended.stderr
-        assert "Traceback" not in ended.stderr
-
-    def test_unreachable_store_ends_with_69_and_runs_nothing(self, env, tmp_path):
-        down = {**env, "DATABASE_URL": f"sqlite:///{tmp_path}/no/such/folder/db.sqlite3"}
-        for args in (["list"], ["show", "x"], ["run", "x", "--", "touch", str(tmp_path / "ran")]):
-            ended = manage(down, "locks", *args)
-            assert ended.returncode == 69
-            assert "Traceback" not in ended.stderr
-        assert not (tmp_path / "ran").exists()
-
-    def test_missing_table_ends_with_69_and_says_migrate(self, env, tmp_path):
-        empty = {**env, "DATABASE_URL": f"sqlite:///{tmp_path / 'empty.sqlite3'}"}
-        ended = manage(empty, "locks", "list")
-        assert ended.returncode == 69
-        assert "migrate" in ended.stderr
-
-    def test_memory_store_warns_that_it_excludes_nobody(self, env):
-        ended = manage({**env, "LOCKS_STORE": "memory"}, "locks", "run", "x", "--", "true")
-        assert ended.returncode == 0
-        assert "excludes" in ended.stderr
-
-    def test_management_command_in_process_keeps_its_exit_codes(self, env):
-        ended = manage(env, "locks", "run", "x", "--", "nightly", "--seconds", "0.1")
-        assert (ended.returncode, "Done." in ended.stdout) == (0, True)
-        assert manage(env, "locks", "run", "x", "--", "nightly", "--wrong").returncode == 2
-        assert manage(env, "locks", "run", "x", "--", "createsuperuser", "--noinput").returncode == 1
-
-    def test_names_are_printed_where_the_terminal_knows_ascii_alone(self, env):
-        narrow = {**env, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-        inner = f"{sys.executable} {MANAGE} locks list"
-        ended = manage(narrow, "locks", "run", "größe 😀", "--", "sh", "-c", inner)
-        assert (ended.returncode, "gr\\xf6\\xdfe \\U0001f600" in ended.stdout) == (0, True)
-
-    @pytest.mark.parametrize("subcommand", ["list", "show", "release", "run"])
-    def test_help_has_an_example_and_the_exit_codes(self, env, subcommand):
-        ended = manage(env, "locks", subcommand, "--help")
-        assert ended.returncode == 0
-        assert f"Example: manage.py locks {subcommand}" in ended.stdout
-        assert "Exit codes" in ended.stdout

@@ -136,7 +136,7 @@ def work_to_order(pipe: Any, ttl: float) -> None:
 @ALL
 def test_paused_holder_does_nothing_more_and_touches_nothing(kind, site_of):
     site = site_of(kind)
-    with process(site.spec(), work_to_order, 0.9) as holder:
+    with process(site.spec(), work_to_order, 1.5) as holder:
         fence, _ = holder.pipe.recv()
         holder.pipe.send(True)
         assert holder.pipe.recv() == "side effect"
@@ -625,7 +625,7 @@ def test_sessions_of_the_server_are_given_back(max_age, site_of):
 
     def work(name: str, seconds: float) -> None:
         try:
-            with locks.lock(name, ttl=0.3) as guard:
+            with locks.lock(name, ttl=0.9) as guard:
                 time.sleep(seconds)
                 guard.check()
         finally:
@@ -638,6 +638,6 @@ def test_sessions_of_the_server_are_given_back(max_age, site_of):
             thread.join()
 
     for number in range(200 if LONG else 40):
-        run([threading.Thread(target=work, args=(f"x{number}", 0.0 if number % 10 else 0.12))])
+        run([threading.Thread(target=work, args=(f"x{number}", 0.0 if number % 10 else 0.4))])
     run([threading.Thread(target=work, args=(f"x{number}", 0.5)) for number in range(20)])
     wait_for(lambda: site.sessions() <= before, 2.5)

@@ -13,10 +13,25 @@ import django_locks
 
 PACKAGE = Path(django_locks.__file__).parent
 
+SUBCOMMANDS = [
+    "doctor",
+    "extend",
+    "history",
+    "list",
+    "pause",
+    "prune",
+    "release",
+    "resume",
+    "run",
+    "show",
+    "wait",
+    "watch",
+]
+
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
-    ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
-    ["models", "stores.waiting", "tasks", "naming", "commands"],
+    ["exceptions", "values", "clock", "signals", "text", "instants", "transactions", "findings"],
+    ["models", "stores.waiting", "tasks", "naming", "commands", "orders", "signatures"],
     ["stores.base"],
     [
         "grants",
@@ -25,21 +40,41 @@ ROWS = [
         "stores.per_loop",
         "stores.redis_push",
         "stores.redis_wire",
+        "stores.redis_findings",
+        "stores.preparation",
         "stores.sql.base",
         "stores.sql.faults",
     ],
     ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
-    ["stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
+    ["stores.database_findings", "stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
+    ["leader"],
     ["service"],
     ["conf"],
     ["__init__"],
-    ["checks", "testing.contract", "testing.kit", "rows", "management.arguments", "management.run"],
+    ["recorder"],
+    ["history"],
+    [
+        "checks",
+        "testing.contract",
+        "testing.kit",
+        "rows",
+        "management.arguments",
+        "management.output",
+        "management.parser",
+        "management.child",
+    ],
+    ["places", "timeline", "templatetags.locks", "management.run", "management.probe"],
+    ["listing", "admin_actions", "management.subcommands.base"],
+    [f"management.subcommands.{name}" for name in SUBCOMMANDS],
+    ["management.subcommands"],
     ["apps", "admin", "management.commands.locks", "testing.async_contract"],
     ["testing"],
     ["testing.pytest_plugin"],
+    ["contrib.celery", "contrib.dramatiq", "contrib.huey"],
+    ["contrib.django_celery_beat"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
 WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.transaction import TransactionManagementError
 
 from django_locks import AlreadyHeld, LeaseLost, StoreUnavailable, conf, locks
 from tests.crew import Spec
+from tests.stores.databases import conflict, cut, wait_until
 
 SERVERS = ["postgresql", "mariadb"]
 
@@ -197,6 +200,191 @@ def test_lock_taken_before_the_transaction_is_released_at_its_own_end(alias):
             write(alias, "a")
         assert not guard.released
     assert not is_held("x")
+
+
+def test_lease_taken_up_is_counted_by_the_new_terms_alone(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x", ttl=20, max_hold=5, at_least=60):
+            pass
+        with locks.lock("x", ttl=40) as again:
+            assert 39 < again.remaining <= 40
+            assert 39 < locks.get("x").remaining <= 40
+    assert not is_held("x")
+
+
+def test_try_acquire_takes_up_what_was_left(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x") as first:
+            pass
+        again = locks.try_acquire("x")
+        assert again.fence == first.fence
+        assert locks.try_acquire("x") is None
+        assert again.release() is True  # at once, as asked
+        assert not is_held("x")
+
+
+def test_place_of_a_limited_lock_is_taken_up(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x", limit=3) as first:
+            pass
+        for _ in range(5):
+            with locks.lock("x", limit=3) as again:
+                assert again.name == first.name
+    assert list(locks.leases()) == []
+
+
+def test_lease_broken_while_it_waits_for_the_end_is_taken_anew(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x") as first:
+            pass
+        assert locks.force_release("x") is True
+        with locks.lock("x") as again:
+            assert again.fence > first.fence
+        assert first.lost
+    assert not is_held("x")
+
+
+def test_other_thread_does_not_take_up_what_was_left(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x"):
+            pass
+        assert in_thread(lambda: locks.try_acquire("x")) is None
+
+
+def test_left_lease_is_taken_up_although_others_wait_for_it(alias):
+    with transaction.atomic(using=alias):
+        with locks.lock("x") as first:
+            pass
+        waiter = threading.Thread(target=lambda: in_order.append(in_thread(take_and_release)))
+        in_order: list[object] = []
+        waiter.start()
+        wait_until(lambda: "x" in conf.entries("default").store.waiters)
+        with locks.lock("x", wait=5) as again:
+            assert again.fence == first.fence
+            in_order.append("own")
+    waiter.join(20)
+    assert in_order == ["own", "other"]
+
+
+def take_and_release() -> str:
+    with locks.lock("x", wait=20):
+        return "other"
+
+
+def in_thread(call: Any) -> Any:
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(30)
+    return results[0]
+
+
+def test_several_locks_left_inside_a_transaction_are_released_by_its_end(alias):
+    with pytest.raises(Undo), transaction.atomic(using=alias):
+        with locks.lock_many(["x", "y"]):
+            pass
+        with locks.lock("outer"), locks.lock("inner"):
+            pass
+        assert [lease.name for lease in locks.leases()] == ["inner", "outer", "x", "y"]
+        raise Undo
+    assert list(locks.leases()) == []
+
+
+def test_decorated_function_inside_a_transaction_is_released_by_its_end(alias):
+    @locks.with_lock("x")
+    def job() -> None:
+        write(alias, "a")
+
+    with transaction.atomic(using=alias):
+        job()
+        job()
+        assert is_held("x")
+    assert notes(alias) == ["a", "a"]
+    assert not is_held("x")
+
+
+def test_coroutine_run_inside_a_transaction_is_released_by_its_end(alias):
+    async def job() -> int:
+        async with locks.lock("x") as guard:
+            await sync_to_async(write)(alias, "a")
+            return guard.fence
+
+    with transaction.atomic(using=alias):
+        fence = async_to_sync(job)()
+        assert is_held("x")
+        assert async_to_sync(job)() == fence
+        with locks.lock("x") as again:
+            assert again.fence == fence
+    assert not is_held("x")
+
+
+def test_block_left_inside_atomic_without_a_savepoint_waits_too(alias):
+    with transaction.atomic(using=alias):
+        with transaction.atomic(using=alias, savepoint=False), locks.lock("x"):
+            write(alias, "a")
+        assert is_held("x")
+    assert not is_held("x")
+
+
+def test_callback_after_the_commit_may_take_the_lock(alias):
+    fences = []
+    with transaction.atomic(using=alias):
+        with locks.lock("x") as guard:
+            transaction.on_commit(lambda: fences.append(take_fence()), using=alias)
+    assert fences[0] > guard.fence
+
+
+def take_fence() -> int:
+    with locks.lock("x") as guard:
+        return guard.fence
+
+
+def test_commit_that_fails_releases(alias):
+    connection = connections[alias]
+    commit = connection._commit
+    with pytest.raises(DatabaseError), transaction.atomic(using=alias):
+        with locks.lock("x"):
+            write(alias, "a")
+        commit = connection._commit
+        connection._commit = conflict("40001")
+    connection._commit = commit
+    assert not is_held("x")
+    assert notes(alias) == []
+
+
+def test_session_that_dies_in_the_transaction_releases(alias, connect):
+    other = connect(alias.removeprefix("locks_"), "locks_other")
+    with pytest.raises((DatabaseError, InterfaceError)), transaction.atomic(using=alias):
+        with locks.lock("x"):
+            write(alias, "a")
+        cut(conf.entries("default").store, other)
+    connections[alias].close()
+    assert not is_held("x")
+    assert notes(alias) == []
+
+
+def test_what_fails_at_the_end_is_no_failed_commit(alias, caplog):
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("a fault of a store")
+
+    with transaction.atomic(using=alias):
+        for name in ("x", "y"):
+            with locks.lock(name) as guard:
+                write(alias, "a")
+        store = guard.store
+        store.release = fail
+    del store.release
+    assert notes(alias) == ["a", "a"]
+    assert caplog.text.count("end of a transaction failed") == 2
+    guard.release()
+    locks.force_release("x")
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])

@@ -22,7 +22,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from django.db import OperationalError, connections, transaction
@@ -60,7 +60,7 @@ def connection_to(alias: str) -> AbstractContextManager[BaseDatabaseWrapper]:
         return _pool(alias, here.own).connection()
     if not is_in_transaction(callers):
         _used.add(alias)
-        return _minder.minding(callers)
+        return nullcontext(callers) if callers.vendor == "sqlite" else _minder.minding(callers)
     if callers.vendor == "sqlite":
         raise TransactionManagementError(SQLITE_WAYS_OUT.format(alias))
     return _pool(alias, "callers").connection()

@@ -13,13 +13,15 @@ from django.apps import apps
 from django.core import checks
 from django.db import Error, connections
 
-from django_locks.exceptions import InvalidLockStore
+from django_locks.exceptions import InvalidLockStore, StoreUnavailable
+from django_locks.findings import OK, Finding
 from django_locks.instants import from_micros
+from django_locks.stores import database_findings, preparation
 from django_locks.stores.base import RELEASED, BaseStore, Claim, here
 from django_locks.stores.connections import close_private, connection_to, is_confined, may_be_confined, private_copy
 from django_locks.stores.sql import Statements, faults, statements_for
 from django_locks.stores.sql.notify import PostgreSQLPush
-from django_locks.transactions import is_conflict
+from django_locks.transactions import is_conflict, is_in_transaction
 from django_locks.values import LeaseInfo
 
 if TYPE_CHECKING:
@@ -134,6 +136,37 @@ class DatabaseStore(BaseStore):
 
     def _forget(self, names: Sequence[str], older_than: float) -> int:
         return self._run("prune", "", lambda sql, connection: sql.forget(connection, names, older_than))
+
+    def count_free(self, older_than: float) -> int:
+        return self._run("count free names", "", lambda sql, connection: sql.count_free(connection, older_than))
+
+    def prepare(self) -> str:
+        """Apply the app's missing migrations if the table is missing, or one of its columns."""
+        if self._has_table():
+            return ""
+        connection = connections[self._database]
+        if is_in_transaction(connection):
+            return ""
+        try:
+            with _Asking():
+                made = preparation.prepare(connection)
+        except Error as error:
+            raise self.unavailable("prepare", "", f"its table is missing, and could not be made: {error}") from error
+        return f"applied {', '.join(made)} of django_locks to the database {self._database!r}" if made else ""
+
+    def _has_table(self) -> bool:
+        try:
+            return self._run("read", "", lambda sql, connection: sql.read_all_columns(connection))
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, Error) and faults.is_table_missing(error.__cause__):
+                return False
+            raise
+
+    def diagnose(self) -> Iterator[Finding]:
+        findings = self._run("examine", "", lambda sql, connection: list(database_findings.findings(connection)))
+        yield from findings
+        if all(finding.topic != "table" or finding.level == OK for finding in findings):
+            yield database_findings.stale_rows(self.count_free(database_findings.STALE))
 
     def clock(self) -> datetime:
         """Return the database server's time, aware, UTC: what its rows are to be compared with."""

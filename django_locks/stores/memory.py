@@ -11,6 +11,7 @@ from typing import Any
 
 from django_locks import clock
 from django_locks.exceptions import InvalidLockStore
+from django_locks.findings import WARN, Finding
 from django_locks.stores.base import RELEASED, BaseStore, Claim
 from django_locks.stores.waiting import Waiters
 from django_locks.values import LeaseInfo
@@ -26,7 +27,7 @@ class _Lease:
         self.fence = fence
         self.holder = holder
         self.acquired = now
-        self.wall = clock.wall()
+        self.wall = clock.epoch()
         self.expires = now + ttl
 
 
@@ -185,12 +186,27 @@ class MemoryStore(BaseStore):
         return self.get(name)
 
     def prune(self, older_than: float) -> int:
-        table, now = self._table, clock.now()
-        with table.mutex:
-            ended = [name for name, lease in table.leases.items() if lease.expires <= now - older_than]
+        with self._table.mutex:
+            ended = self._ended(older_than)
             for name in ended:
-                del table.leases[name]
+                del self._table.leases[name]
         return len(ended)
+
+    def count_free(self, older_than: float) -> int:
+        with self._table.mutex:
+            return len(self._ended(older_than))
+
+    def _ended(self, older_than: float) -> list[str]:
+        before = clock.now() - older_than
+        return [name for name, lease in self._table.leases.items() if lease.expires <= before]
+
+    def diagnose(self) -> Iterator[Finding]:
+        yield Finding(
+            WARN,
+            "exclusion",
+            "leases are in the memory of each process: no other process, replica or command is excluded",
+            "Choose the database store or the Redis store in LOCKS, except for tests.",
+        )
 
 
 def _info(name: str, lease: _Lease, now: float) -> LeaseInfo:

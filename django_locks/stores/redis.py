@@ -15,10 +15,11 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from django_locks.exceptions import InvalidLockStore
+from django_locks.exceptions import InvalidLockStore, StoreUnavailable
+from django_locks.findings import Finding
 from django_locks.values import LeaseInfo
 
-from .base import RELEASED, BaseStore, Claim
+from .base import RELEASED, BaseStore, Browsed, Claim
 from .per_loop import PerLoop
 from .redis_push import RedisPush
 from .redis_wire import CLUSTER_BUCKETS, READ_BATCH, Bucket, Call, Wire, leases_read, renewed
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from .redis_async import AsyncLink
     from .redis_client import Address, Connector, Link
 
+FEW = 1000  # leases that are listed by name, as that takes a look at all of them
+UNCONFIRMED = -1  # in place of a fence
 SECOND_TRY = 1.0  # seconds: a connection that was dead already is noticed at once; what took longer is an outage
 
 
@@ -38,6 +41,10 @@ class RedisStore(BaseStore):
     start-up nodes. With ``sentinel="mymaster"`` they are the sentinels, of which each is asked for the primary of that
     name; credentials, database, TLS and parameters of the first URL are for the primary, and ``sentinel_kwargs`` for
     the sentinels themselves.
+
+    ``wait_replicas=N``: a grant counts only when N replicas have it, within ``wait_timeout`` seconds (default 1); else
+    it is given back, and `StoreUnavailable` raised. That makes it unlikely, not impossible, that a fail-over forgets a
+    lease: WAIT does not make Redis strongly consistent (https://redis.io/docs/latest/commands/wait/). Not on a cluster.
 
     All other OPTIONS are those of ``redis.Redis``. Both time-outs are 2 seconds unless set (less with several start-up
     nodes or sentinels, so that asking all of them stays below 6 seconds), redis-py's own retries are off, and the
@@ -53,6 +60,8 @@ class RedisStore(BaseStore):
         cluster: bool = False,
         sentinel: str | None = None,
         sentinel_kwargs: Mapping[str, Any] | None = None,
+        wait_replicas: int = 0,
+        wait_timeout: float = 1.0,
         **client_options: Any,
     ) -> None:
         super().__init__(alias, location, key_prefix)
@@ -61,6 +70,7 @@ class RedisStore(BaseStore):
         )
         if cluster and "{" in key_prefix:
             raise self._connector.wrong("KEY_PREFIX must not contain '{' on a cluster, where braces choose the node.")
+        self._confirm = self._connector.confirmation(wait_replicas, wait_timeout)
         self._wire = Wire(key_prefix, CLUSTER_BUCKETS if cluster else 1)
         self._link: Link | None = None
         self._opening = threading.Lock()
@@ -80,7 +90,14 @@ class RedisStore(BaseStore):
         return self._connector.servers()
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
-        fence: int | None = self._run("acquire", name, self._wire.acquire(name, owner, ttl, holder))
+        call = self._wire.acquire(name, owner, ttl, holder)
+        if self._confirm is not None:
+            call = call._replace(confirm=self._confirm)
+        reply = self._run("acquire", name, call)
+        fence = self._confirmed(name, reply)
+        if fence == UNCONFIRMED:
+            self.release(name, owner)
+            raise self._unconfirmed(name, reply)
         return fence
 
     def release(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
@@ -96,6 +113,17 @@ class RedisStore(BaseStore):
         except Exception as error:
             self._run_again("release", name, lambda link: link.run(call), error, started)
             return True
+
+    def _confirmed(self, name: str, reply: Any) -> int | None:
+        if self._confirm is None or reply is None:
+            return reply if reply is None else int(reply)
+        fence, replicas = reply
+        return int(fence) if replicas >= self._confirm[0] else UNCONFIRMED
+
+    def _unconfirmed(self, name: str, reply: Any) -> StoreUnavailable:
+        wanted, patience = self._confirm or (0, 0)
+        why = f"only {reply[1]} of {wanted} replicas had it after {patience / 1000} s, so it was given back"
+        return self.unavailable("acquire", name, why)
 
     def renew(self, leases: Sequence[Claim]) -> set[str]:
         batches = list(self._wire.renew(leases))
@@ -115,10 +143,44 @@ class RedisStore(BaseStore):
         buckets = [self._leases_of(bucket, prefix) for bucket in self._wire.buckets]
         return heapq.merge(*buckets, key=lambda lease: lease.name)
 
+    def browse(self, start: int, size: int, soon: float) -> Browsed:
+        """Return a page of live leases; of more than a thousand in order of their ends, which needs no look at all."""
+        buckets = self._wire.buckets
+        skipped = start if len(buckets) == 1 else 0  # of several, each may have all of the first ones
+        calls = [self._wire.page(bucket, skipped, start - skipped + size, soon) for bucket in buckets]
+        replies = self._run_all("list leases", "", calls)
+        total, ending_soon = sum(reply[0] for reply in replies), sum(reply[1] for reply in replies)
+        if total <= FEW:
+            return Browsed(total, ending_soon, list(self.leases())[start : start + size])
+        pages = [zip(page[1::2], page[::2], strict=True) for *_, page in replies]
+        ends = sorted((float(end), name) for page in pages for end, name in page)
+        names = [name for _, name in ends[start - skipped :][:size]]
+        return Browsed(total, ending_soon, self._read(names))
+
+    def _read(self, names: Sequence[bytes]) -> list[LeaseInfo]:
+        found: dict[str, LeaseInfo] = {}
+        for bucket in self._wire.buckets:
+            here = [name for name in names if self._wire.bucket(name) is bucket]
+            if here:
+                reply = self._run("list leases", "", self._wire.read(bucket, here))
+                found.update((lease.name, lease) for lease in leases_read(here, reply))
+        return [found[name.decode()] for name in names if name.decode() in found]
+
     def prune(self, older_than: float) -> int:
         """Trim the indexes of expired names, which each grant does, too, and return 0: free names leave nothing."""
         self._run_all("prune", "", [self._wire.trim(bucket) for bucket in self._wire.buckets])
         return 0
+
+    def count_free(self, older_than: float) -> int:
+        return 0
+
+    def diagnose(self) -> Iterator[Finding]:
+        from .redis_findings import findings
+
+        try:
+            yield from findings((self._link or self._open()).info())
+        except Exception as error:
+            raise self.unavailable("examine", "", error) from error
 
     def close(self) -> None:
         with self._opening:
@@ -172,7 +234,14 @@ class RedisStore(BaseStore):
     # The same for asyncio
 
     async def aacquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
-        fence: int | None = await self._arun("acquire", name, self._wire.acquire(name, owner, ttl, holder))
+        call = self._wire.acquire(name, owner, ttl, holder)
+        if self._confirm is not None:
+            call = call._replace(confirm=self._confirm)
+        reply = await self._arun("acquire", name, call)
+        fence = self._confirmed(name, reply)
+        if fence == UNCONFIRMED:
+            await self.arelease(name, owner)
+            raise self._unconfirmed(name, reply)
         return fence
 
     async def arelease(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:

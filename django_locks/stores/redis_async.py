@@ -12,7 +12,7 @@ import redis.asyncio as driver
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError
 from redis.exceptions import TimeoutError as NoAnswer
 
 from django_locks.tasks import see_through
@@ -114,20 +114,18 @@ def _is_marked(connection: Any) -> bool:
 
 
 async def _reply(connection: Any, call: Call) -> Any:
-    script, arguments = call
+    """Ask and answer. The driver itself closes a connection whose reply was not read to its end."""
+    script, arguments, confirm = call
     try:
-        try:
-            await connection.send_command("EVALSHA", script.sha, *arguments)
-            return await connection.read_response(disable_decoding=True)
-        except NoScriptError:
-            await connection.send_command("EVAL", script.source, *arguments)
-            return await connection.read_response(disable_decoding=True)
-    except ResponseError:
-        raise
-    except BaseException:
-        # A cancelled command's reply is still to come, and would be taken for that of the next.
-        await connection.disconnect(nowait=True)
-        raise
+        await connection.send_command("EVALSHA", script.sha, *arguments)
+        reply = await connection.read_response(disable_decoding=True)
+    except NoScriptError:
+        await connection.send_command("EVAL", script.source, *arguments)
+        reply = await connection.read_response(disable_decoding=True)
+    if confirm is None or reply is None:
+        return reply
+    await connection.send_command("WAIT", *confirm)
+    return reply, await connection.read_response()
 
 
 class AsyncClusterLink:
@@ -164,7 +162,7 @@ class AsyncClusterLink:
         return replies
 
     async def _run(self, call: Call) -> Any:
-        script, arguments = call
+        script, arguments, _ = call
         try:
             return await self.client.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
         except NoScriptError:

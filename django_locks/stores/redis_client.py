@@ -10,6 +10,7 @@ import difflib
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import redis
@@ -47,6 +48,9 @@ class Link(Protocol):
 
     def run_all(self, calls: Sequence[Call]) -> list[Any]:
         """Run scripts and return their replies in order."""
+
+    def info(self) -> dict[str, dict[str, Any]]:
+        """Return what each server that is asked says of itself, by its address."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -97,6 +101,9 @@ class SingleLink:
     def run_all(self, calls: Sequence[Call]) -> list[Any]:
         return [self.run(call) for call in calls]
 
+    def info(self) -> dict[str, dict[str, Any]]:
+        return {"": _described(self.client)}
+
     def close(self) -> None:
         while self._kept:
             self._pool.release(self._kept.pop())
@@ -107,8 +114,10 @@ class SingleLink:
 
 def _may_keep(pool: Any) -> bool:
     """Does the pool nothing for its connections that would be missed: no sentinel, no login that changes, no cache?"""
-    wants = pool.connection_kwargs.get
-    return type(pool) is redis.ConnectionPool and not (wants("credential_provider") or wants("cache_config"))
+    options = pool.connection_kwargs
+    return type(pool) is redis.ConnectionPool and not (
+        options.get("credential_provider") or options.get("cache_config")
+    )
 
 
 def _is_quiet(connection: Any) -> bool:
@@ -120,13 +129,17 @@ def _is_quiet(connection: Any) -> bool:
 
 
 def _reply(connection: Any, call: Call) -> Any:
-    script, arguments = call
+    script, arguments, confirm = call
     try:
         connection.send_command("EVALSHA", script.sha, *arguments)
-        return connection.read_response(disable_decoding=True)
+        reply = connection.read_response(disable_decoding=True)
     except NoScriptError:
         connection.send_command("EVAL", script.source, *arguments)
-        return connection.read_response(disable_decoding=True)
+        reply = connection.read_response(disable_decoding=True)
+    if confirm is None or reply is None:
+        return reply
+    connection.send_command("WAIT", *confirm)  # counts the writes of this very connection
+    return reply, connection.read_response()
 
 
 class ClusterLink:
@@ -136,7 +149,7 @@ class ClusterLink:
         self.client: Any = client
 
     def run(self, call: Call) -> Any:
-        script, arguments = call
+        script, arguments, _ = call
         try:
             return self.client.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
         except NoScriptError:
@@ -165,15 +178,27 @@ class ClusterLink:
             places.setdefault(self.client.get_redis_connection(node), []).append(place)
         return places
 
+    def info(self) -> dict[str, dict[str, Any]]:
+        return {node.name: _described(self.client.get_redis_connection(node)) for node in self.client.get_primaries()}
+
     def close(self) -> None:
         self.client.close()
+
+
+def _described(client: Any) -> dict[str, Any]:
+    """Return what INFO says, and of CONFIG the little that INFO leaves out, where it may be asked."""
+    described = dict(client.info())
+    for parameter in ("save", "appendfsync"):
+        with suppress(redis.RedisError):  # a managed server
+            described |= client.config_get(parameter)
+    return described
 
 
 def _pipelined(node: redis.Redis, calls: Sequence[Call]) -> list[Any]:
     """Return a reply or an error for each. A ClusterPipeline would ask for the keys of each call (COMMAND GETKEYS)."""
     try:
         with node.pipeline(transaction=False) as pipeline:
-            for script, arguments in calls:
+            for script, arguments, _ in calls:
                 pipeline.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
             return pipeline.execute(raise_on_error=False)
     except redis.RedisError as error:
@@ -212,6 +237,24 @@ class Connector:
     def wrong(self, message: str) -> InvalidLockStore:
         """Return the exception that says what is wrong with the settings."""
         return InvalidLockStore(f"LOCKS[{self.alias!r}]: {message}", alias=self.alias)
+
+    def confirmation(self, replicas: object, seconds: object) -> tuple[int, int] | None:
+        """Return what WAIT is given, or ``None`` if no replica need confirm a grant."""
+        if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
+            raise self.wrong(f"'wait_replicas' must be a number of replicas, not {replicas!r}.")
+        if (
+            isinstance(seconds, bool)
+            or not isinstance(seconds, int | float)
+            or not 0 < seconds < self._patience_of_reply()
+        ):
+            raise self.wrong(f"'wait_timeout' must be more than 0 s and less than the socket_timeout, not {seconds!r}.")
+        if replicas and self.cluster:
+            raise self.wrong("'wait_replicas' is for one server with replicas, not for a cluster.")
+        return (replicas, max(1, round(seconds * 1000))) if replicas else None
+
+    def _patience_of_reply(self) -> float:
+        timeout = self._options.get("socket_timeout")
+        return float("inf") if timeout is None else float(timeout)
 
     def servers(self) -> list[Address]:
         """Return ``(host, port, db)`` or ``(path, db)`` of each server that LOCATION names and a lock asks."""

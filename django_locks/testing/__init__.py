@@ -10,10 +10,11 @@
 """
 
 from .async_contract import AsyncStoreContract
-from .contract import StoreContract
+from .contract import STRANGE_NAMES, StoreContract
 from .kit import MovableClock, assert_locked, assert_unlocked, hold, lose, movable_clock, override_locks, unavailable
 
 __all__ = [
+    "STRANGE_NAMES",
     "AsyncStoreContract",
     "MovableClock",
     "StoreContract",

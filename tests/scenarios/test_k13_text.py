@@ -7,7 +7,7 @@ import pytest
 from django_locks import locks
 from django_locks.testing import STRANGE_NAMES
 
-pytestmark = pytest.mark.usefixtures("any_store")
+pytestmark = pytest.mark.usefixtures("every_store")
 
 
 @pytest.mark.parametrize("character", ["n", "\U0001f512"])

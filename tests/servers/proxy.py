@@ -58,7 +58,8 @@ class Proxy:
                 _reset(client)
                 continue
             server.settimeout(None)
-            self._links.add(_Link(self, client, server))
+            with suppress(OSError):  # it is gone already
+                self._links.add(_Link(self, client, server))
 
     def forget(self, link: _Link) -> None:
         self._links.discard(link)
@@ -69,8 +70,9 @@ class _Link:
         self.has_lost = False
         self._proxy = proxy
         self._ends = client, server
+        for end in self._ends:
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for source, sink, allow in ((client, server, self._request), (server, client, self._reply)):
-            source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._pump, args=(source, sink, allow), daemon=True).start()
 
     def reset(self) -> None:

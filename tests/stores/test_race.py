@@ -17,7 +17,7 @@ from tests.crew import Crew, Member, Spec, process
 
 LONG = os.environ.get("LONG") == "1"
 ROUNDS = 1000 if LONG else 200
-SECONDS = 30.0 if LONG else 3.0
+SECONDS = 30.0 if LONG else 2.0
 
 
 def store_of_this_process() -> BaseStore:
@@ -76,7 +76,7 @@ def take_and_hang(pipe: Any, name: str, ttl: float) -> None:
 
 
 def test_killed_holder_is_followed_after_its_ttl_and_not_before_with_a_higher_fence(shared_store: Spec) -> None:
-    name, ttl = uuid.uuid4().hex, 1.0
+    name, ttl = uuid.uuid4().hex, 0.6
     with process(shared_store, take_and_hang, name, ttl) as holder:
         sent, replied, fence = holder.pipe.recv()  # type: ignore[attr-defined]
         os.kill(holder.pid, signal.SIGKILL)

@@ -64,7 +64,7 @@ def server() -> Iterator[servers.Server]:
 
 def connections(site: Site) -> int:
     """Return how many connections others than the site itself have open."""
-    return sum(len(clients) for clients in site.everywhere("CLIENT", "LIST")) - len(site.clients)
+    return sum(len(client.client_list()) - 1 for client in site.clients)
 
 
 def assert_no_more_connections(site: Site, before: int) -> None:

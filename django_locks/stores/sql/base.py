@@ -23,7 +23,8 @@ UPDATE {table} SET {owner} = '', {released_at} = {now}, {outcome} = %(outcome)s,
 WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}"""
 
 RENEW_ONE = """
-UPDATE {table} SET {expires_at} = {now} + %(ttl)s WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}"""
+UPDATE {table} SET {renewed_at} = {now}, {expires_at} = {now} + %(ttl)s
+WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}"""
 
 LOCK = "SELECT 1 FROM {table} WHERE {name} = %(name)s AND {owner} = %(owner)s FOR UPDATE"
 
@@ -36,6 +37,7 @@ WHERE {name} >= %(start)s AND {name} <> %(after)s AND substr({name}, 1, %(length
 ORDER BY {name} LIMIT %(size)s"""
 
 FREE = "SELECT {name} FROM {table} WHERE {name} > %(after)s AND {free} ORDER BY {name} LIMIT %(size)s"
+COUNT_FREE = "SELECT COUNT(*) FROM {table} WHERE {free}"
 FORGET = "DELETE FROM {table} WHERE {name} IN ({{names}}) AND {free}"
 
 
@@ -88,6 +90,12 @@ class Statements:
         rows = self._read(connection, self._fill(GET), {"name": name})
         return lease_info(rows[0]) if rows else None
 
+    def read_all_columns(self, connection: BaseDatabaseWrapper) -> bool:
+        """Fail as the database does if the table lacks a column, or is not there; else return True."""
+        from django_locks.models import Lease
+
+        return Lease._base_manager.using(connection.alias).filter(name="").first() is None
+
     def page(self, connection: BaseDatabaseWrapper, prefix: str, after: str, size: int) -> list[LeaseInfo]:
         """Return the first live leases of the prefix whose name comes after ``after``."""
         parameters = {
@@ -107,6 +115,10 @@ class Statements:
         """Return the first names that have been free for so long and come after ``after``."""
         parameters = {"older_than": self._age(older_than), "after": after, "size": size}
         return [name for (name,) in self._read(connection, self._fill(FREE), parameters)]
+
+    def count_free(self, connection: BaseDatabaseWrapper, older_than: float) -> int:
+        """Return how many names have been free for so long."""
+        return int(self._read(connection, self._fill(COUNT_FREE), {"older_than": self._age(older_than)})[0][0])
 
     def forget(self, connection: BaseDatabaseWrapper, names: Sequence[str], older_than: float) -> int:
         """Delete those of the names that are still as free; return how many were."""

@@ -14,9 +14,9 @@ from django_locks.transactions import error_codes, is_conflict, sqlite_code
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
-    from django_locks.stores.sql.base import Statements
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 MIGRATE = "its table is missing in the database {!r}, or is not of this version. Run `manage.py migrate`"
 
@@ -28,9 +28,7 @@ LONGEST = 2.0  # seconds; one try may already have waited for the server's own t
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
 
 
-def persist(
-    connection: BaseDatabaseWrapper, step: Callable[[Statements, BaseDatabaseWrapper], T], sql: Statements
-) -> T:
+def persist(connection: BaseDatabaseWrapper, step: Callable[[S, BaseDatabaseWrapper], T], sql: S) -> T:
     """Return what the step returns, over conflicts and dead connections.
 
     The step may therefore happen more than once. Inside a transaction it happens once: only the transaction's owner can

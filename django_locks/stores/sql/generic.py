@@ -70,7 +70,7 @@ class GenericStatements(Statements):
     def renew_one(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
         now = self.clock(connection)
         held = _live(connection, now).filter(name=name, owner=owner)
-        return held.update(expires_at=from_micros(now + self._micros(ttl))) > 0
+        return held.update(renewed_at=from_micros(now), expires_at=from_micros(now + self._micros(ttl))) > 0
 
     def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
         return bool(_rows(connection).select_for_update().filter(name=name, owner=owner))
@@ -96,6 +96,9 @@ class GenericStatements(Statements):
     def free_names(self, connection: BaseDatabaseWrapper, older_than: float, after: str, size: int) -> list[str]:
         free = self._free(connection, older_than).filter(name__gt=after)
         return list(free.order_by("name").values_list("name", flat=True)[:size])
+
+    def count_free(self, connection: BaseDatabaseWrapper, older_than: float) -> int:
+        return self._free(connection, older_than).count()
 
     def forget(self, connection: BaseDatabaseWrapper, names: Sequence[str], older_than: float) -> int:
         free = self._free(connection, older_than).filter(name__in=names)

@@ -42,7 +42,7 @@ SELECT django_locks_lease_release(%(name)s::varchar, %(owner)s::varchar, %(hold_
 NO_FUNCTION: set[object] = {"42883", "42501"}  # undefined_function, insufficient_privilege
 
 RENEW = """
-UPDATE {table} AS l SET {expires_at} = {now} + v.ttl
+UPDATE {table} AS l SET {renewed_at} = {now}, {expires_at} = {now} + v.ttl
 FROM unnest(%(names)s::varchar[], %(owners)s::varchar[], %(ttls)s::bigint[]) AS v (name, owner, ttl)
 WHERE l.{name} = v.name AND l.{owner} = v.owner AND l.{expires_at} > {now}
 RETURNING l.{name}"""

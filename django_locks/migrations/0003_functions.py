@@ -4,6 +4,8 @@ They save half of what a refusal costs, also behind a pooler in transaction mode
 may be missing: the store then sends the statements themselves. To be rid of them, migrate back to before this.
 """
 
+from typing import Any
+
 from django.db import migrations
 
 # Names without a schema, here and in its body: like the table, it is found by the caller's search_path.
@@ -63,19 +65,19 @@ DROP_ACQUIRE = "DROP FUNCTION IF EXISTS django_locks_lease_acquire(varchar, varc
 DROP_RELEASE = "DROP FUNCTION IF EXISTS django_locks_lease_release(varchar, varchar, bigint, varchar)"
 
 
-def create(apps, schema_editor):
+def create(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor == "postgresql":
         schema_editor.execute(ACQUIRE, params=None)
         schema_editor.execute(RELEASE, params=None)
 
 
-def drop(apps, schema_editor):
+def drop(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor == "postgresql":
         schema_editor.execute(DROP_ACQUIRE, params=None)
         schema_editor.execute(DROP_RELEASE, params=None)
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_locks", "0001_initial")]
+    dependencies = [("django_locks", "0002_history")]
 
     operations = [migrations.RunPython(create, drop)]

@@ -1,0 +1,28 @@
+"""Sphinx: uv run --group docs sphinx-build -W docs docs/_build"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.abspath(".."))
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
+
+import django
+
+django.setup()
+
+import django_locks  # noqa: E402
+
+project = "django_locks"
+author = "the django_locks contributors"
+release = version = django_locks.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "django_locks"
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+default_role = "any"
+nitpicky = False
+suppress_warnings = ["ref.any"]
