@@ -59,7 +59,11 @@ class World:
             self.databases[f"{kind}{size}"] = _database(kind, started, size)
             self.locks[f"{kind}{size}"] = {"BACKEND": DATABASE, "LOCATION": f"{kind}{size}"}
         if kind == "postgres":
-            self.locks["notify"] = {"BACKEND": DATABASE, "LOCATION": kind, "OPTIONS": {"notify": True}}
+            # For hand-offs, which are two commits: without their flushes, it is the waking that is seen.
+            unflushed = {"options": "-c synchronous_commit=off"}
+            self.databases["handoff"] = {**self.databases[kind], "OPTIONS": unflushed}
+            self.locks["polling"] = {"BACKEND": DATABASE, "LOCATION": "handoff"}
+            self.locks["notify"] = {**self.locks["polling"], "OPTIONS": {"notify": True}}
 
 
 def _database(kind: str, started: Any, size: str) -> dict[str, Any]:
@@ -114,7 +118,7 @@ def make_tables(world: World) -> None:
 
     for alias in world.databases:
         kind, _, size = alias.partition("_")
-        if size and kind != "sqlite":
+        if size and kind in ("postgres", "mariadb"):
             with connections[kind].cursor() as cursor:
                 cursor.execute(f"CREATE DATABASE {world.databases[alias]['NAME']}")
         app = () if alias == "postgres" else ("django_locks",)

@@ -16,7 +16,7 @@ from bench.timing import interleaved, ratio
 from .memory import pair
 
 NEEDS = {"postgres", "mariadb", "sqlite"}
-SECONDS = {"postgres": (3.5, 20), "mariadb": (2.0, 15), "sqlite": (0.7, 5)}
+SECONDS = {"postgres": (2.5, 25), "mariadb": (1.2, 15), "sqlite": (0.4, 5)}
 TITLES = {"postgres": "PostgreSQL", "mariadb": "MariaDB", "sqlite": "SQLite (WAL)"}
 OURS, BARE = "django_locks", "two bare statements, Django's cursor"
 
@@ -71,7 +71,7 @@ def _refused(kind: str, quick: bool) -> Result:
         "refused": lambda: ours.try_acquire("held"),
         "refused, bare upsert": lambda: bare.take("1" * 32),
     }
-    samples = interleaved(contestants, 1.5 if quick and kind == "postgres" else 0.4 if quick else 8, 1)
+    samples = interleaved(contestants, 0.8 if quick and kind == "postgres" else 0.3 if quick else 8, 1)
     held.release()
     result.take(samples)
     if kind == "postgres":

@@ -16,14 +16,14 @@ class Ours:
     def __init__(self, alias: str) -> None:
         from django_locks import locks
 
-        self._locks, self._held = locks.using(alias), threading.local()
+        self._locks, self._name = locks.using(alias), f"handoff:{alias}"
         self._guard: Any = None
 
     def hold(self) -> None:
-        self._guard = self._locks.acquire("handoff", wait=5)
+        self._guard = self._locks.acquire(self._name, wait=5)
 
     def wait(self) -> None:
-        self._guard = self._locks.acquire("handoff", wait=PATIENCE)
+        self._guard = self._locks.acquire(self._name, wait=PATIENCE)
 
     def give(self) -> None:
         guard, self._guard = self._guard, None
@@ -38,10 +38,10 @@ class OursOnRedis(Ours):
 
 
 class OursPolling(Ours):
-    needs = "postgres"
+    needs = "polling"
 
     def __init__(self, redis_url: str) -> None:
-        super().__init__("postgres_small")
+        super().__init__("polling")
 
 
 class OursNotified(Ours):

@@ -24,7 +24,7 @@ def _pair(quick: bool) -> Result:
 
     result = Result("Memory store: acquire and release")
     lock = threading.Lock()
-    samples = interleaved({"django_locks": lambda: pair(locks), "threading.Lock": lambda: _bare(lock)}, 1.0, 200)
+    samples = interleaved({"django_locks": lambda: pair(locks), "threading.Lock": lambda: _bare(lock)}, 0.6, 200)
     result.take(samples)
     result.ratios["memory_pair_vs_threading_lock"] = ratio(samples, "django_locks", "threading.Lock")
     result.take(interleaved(available({"filelock": _filelock}, result.notes), 0.2 if quick else 2))
@@ -66,7 +66,7 @@ def _decorated(quick: bool) -> Result:
 
     decorated, named = with_lock("decorated")(plain), with_lock("named:{number}")(lambda number: None)
     ways = {"no lock": plain, "with locks.lock(…)": block, "@with_lock": decorated}
-    result.take(interleaved({**ways, '@with_lock("…{field}")': lambda: named(7)}, 0.5 if quick else 2, 200))
+    result.take(interleaved({**ways, '@with_lock("…{field}")': lambda: named(7)}, 0.3 if quick else 2, 200))
     return result
 
 

@@ -40,7 +40,7 @@ def _pair(world: World, quick: bool) -> Result:
         "pottery Redlock": lambda: _pottery(client),
         "PING": lambda: client.ping,
     }
-    samples = interleaved(available(makers, result.notes), 3.5 if quick else 20, 10)
+    samples = interleaved(available(makers, result.notes), 2.0 if quick else 20, 10)
     result.take(samples)
     result.ratios["redis_pair_vs_raw"] = ratio(samples, "django_locks", "raw SET NX PX, compare-and-delete")
     result.ratios["redis_pair_vs_redis_py"] = ratio(samples, "django_locks", "redis-py Lock")
@@ -60,7 +60,7 @@ def _refused(world: World, quick: bool) -> Result:
         "django_locks": lambda: ours.try_acquire("refused"),
         "raw SET NX PX": lambda: client.set("refused", "y", nx=True, px=TTL * 1000),
     }
-    result.take(interleaved(contestants, 0.5 if quick else 4))
+    result.take(interleaved(contestants, 0.3 if quick else 4))
     held.release()
     client.delete("refused")
     return result

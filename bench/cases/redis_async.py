@@ -33,7 +33,7 @@ async def _pair(world: World, quick: bool) -> Result:
         "raw SET NX PX, compare-and-delete": lambda: _raw(client, sha),
         "redis-py asyncio Lock": lambda: _redis_py(client),
     }
-    samples = await async_interleaved(contestants, 2.5 if quick else 10, 10)
+    samples = await async_interleaved(contestants, 1.2 if quick else 10, 10)
     await client.aclose()
     result.take(samples)
     result.ratios["async_redis_pair_vs_raw"] = ratio(samples, "django_locks", "raw SET NX PX, compare-and-delete")

@@ -21,7 +21,7 @@ def run(world: World, quick: bool) -> list[Result]:
     for number in numbers:
         crew = Crew(world, 1)
         try:
-            ((used, grown, threads),) = crew.run(keep, number, 6.0 if quick else 15.0)
+            ((used, grown, threads),) = crew.run(keep, number, 3.2 if quick else 15.0)
         finally:
             crew.close()
         cpu.rows.append(Row(f"{number:,} leases", used, note=f"{threads} threads"))

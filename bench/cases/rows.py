@@ -44,7 +44,7 @@ def _rows(kind: str, large: int, quick: bool) -> Result:
         one: lambda: pair(small, f"job:{next(names) % SMALL + 1}:import"),
         other: lambda: pair(big, f"job:{next(names)}:import"),
     }
-    samples = interleaved(contestants, 1.0 if quick else 10, 10)
+    samples = interleaved(contestants, 0.6 if quick else 10, 10)
     result = Result(f"{TITLES[kind]}: a pair in a table of")
     result.take(samples)
     result.ratios[f"{kind}_rows"] = ratio(samples, other, one)
