@@ -28,6 +28,8 @@ class Slot(NamedTuple):
 class Claim:
     """All tries of one caller have the same owner, so that a grant whose reply was lost is found again."""
 
+    __slots__ = ("holder", "limited", "name", "owner", "prefix", "slots", "store", "taker", "terms")
+
     def __init__(
         self, store: BaseStore, name: str, prefix: str, limit: int | None, holder: str, terms: Terms, taker: Taker
     ) -> None:
@@ -38,19 +40,19 @@ class Claim:
         self.terms = terms
         self.owner = new_owner()
         self.taker = taker
-        self.slots = _slots(name, prefix, limit)
         self.limited = limit is not None
-        self._watched = prefix + name
+        self.slots: Sequence[Slot] = (Slot(name, prefix + name),) if limit is None else _places(name, prefix, limit)
 
     def take(self) -> LockGuard | None:
         """Try once."""
-        if (guard := self._take_up()) is not None:
+        if leaving and (guard := self._take_up()) is not None:
             return guard
+        store = self.store
         for slot in self.slots:
             sent = clock.now()
             try:
-                fence = self.store.acquire(slot.key, self.owner, self._ttl, self.holder)
-                guard = None if fence is None else self._granted(slot, fence, sent, self.store.is_confined())
+                fence = store.acquire(slot.key, self.owner, self._ttl, self.holder)
+                guard = None if fence is None else self._granted(slot, fence, sent, store.is_confined())
             except BaseException:
                 self._give_back(slot)  # it may have been granted although no answer came
                 raise
@@ -77,7 +79,7 @@ class Claim:
     def take_within(self, wait: float) -> LockGuard:
         """Try until it is granted or ``wait`` seconds have passed. Raises `LockNotAcquired`, `AlreadyHeld`."""
         start = clock.now()
-        guard = self._take_up() if self._has_to_queue(wait) else self.take()
+        guard = (self._take_up() if leaving else None) if self._has_to_queue(wait) else self.take()
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, self._lease(), 0.0)
         if guard is None and wait > 0:
@@ -121,20 +123,25 @@ class Claim:
         return None
 
     @property
+    def _watched(self) -> str:
+        return self.prefix + self.name
+
+    @property
     def _ttl(self) -> float:
         return self.terms.ttl if self.terms.max_hold is None else min(self.terms.ttl, self.terms.max_hold)
 
     def _granted(self, slot: Slot, fence: int, sent: float, confined: bool) -> LockGuard:
         grant = Grant(self.store, slot.name, slot.key, self.owner, self.holder, fence, sent)
-        guard = LockGuard(grant, self.terms, self.taker, confined=confined)
+        guard = LockGuard(grant, self.terms, self.taker, 0.0, confined)
         if guard.discard_if_late():
             raise self.store.unavailable("acquire", slot.name, self._too_slow(clock.now() - sent))
-        signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)
+        if signals.lease_acquired.receivers:
+            signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)
         return guard
 
     def _take_up(self) -> LockGuard | None:
         """Return the lease again that this thread has left inside the transaction that is still open."""
-        for slot in self.slots if leaving else ():
+        for slot in self.slots:
             left = leaving.get((self.store, slot.key))
             if left is None or left.thread != threading.get_ident():
                 continue
@@ -218,9 +225,7 @@ def wait_until_free(store: BaseStore, key: str, wait: float) -> LeaseInfo | None
             watch.wait(left, lease)
 
 
-def _slots(name: str, prefix: str, limit: int | None) -> Sequence[Slot]:
-    if limit is None:
-        return (Slot(name, prefix + name),)
+def _places(name: str, prefix: str, limit: int) -> Sequence[Slot]:
     slots = [Slot(f"{name}#{place}", f"{prefix}{name}#{place}") for place in range(limit)]
     start = random.randrange(limit)  # noqa: S311 - spreads the takers, and most succeed at the first try
     return slots[start:] + slots[:start]

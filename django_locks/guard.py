@@ -44,12 +44,16 @@ leaving: dict[tuple[BaseStore, str], Left] = {}
 # Who in this process took a key of a store, and by which grant.
 held_by: dict[tuple[BaseStore, str], tuple[str, Taker]] = {}
 
+_NOBODY = ("",)
+
+_pid = os.getpid()  # a system call, and asked for often
+
 _turn = threading.RLock()  # one change of state at a time; re-entrant, since a signal handler may release
 
 
 def _forget_parent() -> None:
-    global _turn
-    _turn = threading.RLock()
+    global _turn, _pid
+    _turn, _pid = threading.RLock(), os.getpid()
     held_by.clear()
     leaving.clear()
 
@@ -67,6 +71,16 @@ class _State(Enum):
     LOST = "lost"
 
 
+# Python 3.11 takes ten times as long for a member of an enumeration as for a global.
+_HELD, _RELEASING, _RELEASED, _ABANDONED, _LOST = (
+    _State.HELD,
+    _State.RELEASING,
+    _State.RELEASED,
+    _State.ABANDONED,
+    _State.LOST,
+)
+
+
 class LockGuard:
     """A held lock. Leave it with `release`, or use it as a context manager, which releases on exit.
 
@@ -79,7 +93,7 @@ class LockGuard:
 
     __slots__ = (
         "__weakref__",
-        "_acquired_at",
+        "_acquired",
         "_body",
         "_confined",
         "_enforced",
@@ -100,23 +114,23 @@ class LockGuard:
     )
 
     def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0, confined: bool = False) -> None:
-        self._state = _State.ABANDONED  # unless the keeper can take it on
+        self._state = _ABANDONED  # unless the keeper can take it on
         self._enforced: tuple[Enforcement, ...] = ()
         self._grant = grant
         self._terms = terms
         self._granted = clock.now() - age
-        self._acquired_at = clock.wall() - timedelta(seconds=age)
-        self._pid = os.getpid()
+        self._acquired = clock.epoch() - age
+        self._pid = _pid
         self._why_lost = ""
         self._fault = ""  # text: an exception's frames know the whole batch, and would keep dropped guards alive
         self._body: CancelOnLoss | None = None
         self._error: type[BaseException] | None = None
         self.in_flight = math.inf
         self._confined = confined
-        self._count(grant.sent, self._capped(terms.ttl, grant.sent))
+        self._count(grant.sent, terms.ttl if terms.max_hold is None else self._capped(terms.ttl, grant.sent))
         if not confined:
             keeper.add(self)
-        self._state = _State.HELD
+        self._state = _HELD
         held_by[grant.store, grant.key] = grant.owner, taker
 
     # What it is
@@ -154,12 +168,12 @@ class LockGuard:
     @property
     def acquired_at(self) -> datetime:
         """When the lock was granted, aware UTC by this host's clock."""
-        return self._acquired_at
+        return clock.moment(self._acquired)
 
     @property
     def expires_at(self) -> datetime:
         """When the lease ends unless it is renewed, aware UTC by this host's clock."""
-        return self._acquired_at + timedelta(seconds=self._expires - self._granted)
+        return self.acquired_at + timedelta(seconds=self._expires - self._granted)
 
     @property
     def remaining(self) -> float:
@@ -167,33 +181,33 @@ class LockGuard:
 
         Counted by this host's clock from before the request was sent, so never overstated.
         """
-        if self.lost or self._state is not _State.HELD:
+        if self.lost or self._state is not _HELD:
             return 0.0
         return max(0.0, self._expires - (self._sent if self._confined else clock.now()))
 
     @property
     def lost(self) -> bool:
         """Is the lease over although it was not given back? No I/O. In a forked child always true."""
-        if self._state is _State.HELD:
-            if self._pid != os.getpid():
+        if self._state is _HELD:
+            if self._pid != _pid:
                 self._why_lost = "belongs to the parent of this process: take it anew after a fork"
-                self._end(_State.LOST)
+                self._end(_LOST)
             elif clock.now() >= self.deadline:
                 self.expire()
-        return self._state is _State.LOST
+        return self._state is _LOST
 
     @property
     def released(self) -> bool:
         """Has the lease been given back?"""
-        return self._state is _State.RELEASED
+        return self._state is _RELEASED
 
     def check(self) -> None:
         """Raise `LeaseLost` unless the lease is still ours. No I/O."""
-        if self.lost or self._state is not _State.HELD:
+        if self.lost or self._state is not _HELD:
             raise self._loss()
 
     def __repr__(self) -> str:
-        state = f"{self.remaining:.1f} s remaining" if self._state is _State.HELD else self._state.value
+        state = f"{self.remaining:.1f} s remaining" if self._state is _HELD else self._state.value
         return f"<LockGuard {self.name!r} of {self.alias!r}, fence {self.fence}, {state}>"
 
     # Giving it back
@@ -223,21 +237,22 @@ class LockGuard:
 
     def discard_if_late(self) -> bool:
         """Drop a grant that came too late to be used, without a word."""
-        return clock.now() >= self.deadline and self._end(_State.ABANDONED)
+        return clock.now() >= self.deadline and self._end(_ABANDONED)
 
     def keep_at_least(self, seconds: float | None) -> None:
         """Let the name stay taken until so long after the grant, even if released earlier."""
         self._terms = self._terms._replace(at_least=seconds)
 
     def _release(self, outcome: str) -> bool:
-        self._lift_enforcement()
+        if self._enforced:
+            self._lift_enforcement()
         before = self._begin_release()
         if before is None:
             return False
         try:
             if self._has_stood_still():
-                self.store.acquire(*self._again())
-            released = self.store.release(*self._release_arguments(outcome))
+                self._grant.store.acquire(*self._again())
+            released = self._grant.store.release(*self._release_arguments(outcome))
         except BaseException:
             self._undo_release(before)
             raise
@@ -273,37 +288,45 @@ class LockGuard:
     def _begin_release(self) -> _State | None:
         """Return the state to go back to if the release fails; None: there is nothing to release."""
         with _turn:
-            if self.lost or self._state not in (_State.HELD, _State.ABANDONED):
+            before = self._state
+            if self.lost if before is _HELD else before is not _ABANDONED:
                 return None
-            before, self._state, self.due = self._state, _State.RELEASING, math.inf
+            self._state, self.due = _RELEASING, math.inf
         return before
 
     def _undo_release(self, before: _State) -> None:
         self._state = before
-        if before is _State.HELD:
+        if before is _HELD:
             self._count(self._sent, self._expires - self._sent)
             keeper.look(min(self.due, self.deadline))
 
     def _release_arguments(self, outcome: str) -> tuple[str, str, float, str]:
         at_least = self._terms.at_least
         hold_for = 0.0 if at_least is None else max(0.0, self._granted + at_least - clock.now())
-        return self.key, self.owner, hold_for, outcome
+        grant = self._grant
+        return grant.key, grant.owner, hold_for, outcome
 
     def _after_release(self, released: bool, before: _State, outcome: str) -> bool:
         if released:
-            self._end(_State.RELEASED, _State.RELEASING)
-            self.store.waiters.wake(self.key)
-            self.store.waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
-            signals.lease_released.send_robust(
-                type(self), alias=self.alias, name=self.name, guard=self, outcome=outcome, error=self._error
-            )
-        elif before is _State.HELD:
-            self._lose(NOT_OURS, _State.RELEASING)
+            self._end(_RELEASED, _RELEASING)
+            self._tell_released(outcome)
+        elif before is _HELD:
+            self._lose(NOT_OURS, _RELEASING)
         else:
             self._undo_release(before)
         return released
 
-    def _end(self, state: _State, since: _State = _State.HELD) -> bool:
+    def _tell_released(self, outcome: str) -> None:
+        waiters = self._grant.store.waiters
+        if waiters:
+            waiters.wake(self.key)
+            waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
+        if signals.lease_released.receivers:
+            signals.lease_released.send_robust(
+                type(self), alias=self.alias, name=self.name, guard=self, outcome=outcome, error=self._error
+            )
+
+    def _end(self, state: _State, since: _State = _HELD) -> bool:
         with _turn:
             if self._state is not since:
                 return False
@@ -313,10 +336,11 @@ class LockGuard:
 
     def _forget(self) -> None:
         keeper.remove(self)
-        key = self.store, self.key
+        grant = self._grant
+        key = grant.store, grant.key
         if key in leaving and leaving[key].guard is self:
             del leaving[key]
-        if held_by.get(key, ("",))[0] == self.owner:
+        if held_by.get(key, _NOBODY)[0] == grant.owner:
             del held_by[key]
 
     # Keeping it
@@ -376,7 +400,7 @@ class LockGuard:
     def renewed(self, sent: float, ttl: float) -> None:
         """Count the lease from ``sent`` on, unless it is over: a lost guard never comes back to life."""
         with _turn:
-            if self._state is _State.HELD and clock.now() < self.deadline and sent >= self._sent:
+            if self._state is _HELD and clock.now() < self.deadline and sent >= self._sent:
                 self._fault = ""
                 self._count(sent, ttl)
 
@@ -386,7 +410,7 @@ class LockGuard:
 
     def failed(self, error: StoreUnavailable, again: float) -> None:
         """Take note that the store could not be asked, and is asked again soon: that is no loss yet."""
-        if self._state is not _State.HELD:
+        if self._state is not _HELD:
             return
         if not self._fault:  # once an outage: a thousand leases that try again and again would fill the log
             logger.warning(
@@ -413,9 +437,8 @@ class LockGuard:
     def _count(self, sent: float, ttl: float) -> None:
         self._sent = sent
         self._expires = sent + ttl
-        renews = self._terms.renew and (
-            self._terms.max_hold is None or self._expires < self._granted + self._terms.max_hold - 0.001
-        )
+        terms = self._terms
+        renews = terms.renew and (terms.max_hold is None or self._expires < self._granted + terms.max_hold - 0.001)
         self.window = ttl / 6
         if self._confined:
             self.due = self.deadline = math.inf
@@ -479,8 +502,8 @@ class LockGuard:
 
     # Losing it
 
-    def _lose(self, why: str, since: _State = _State.HELD) -> None:
-        if not self._end(_State.LOST, since):
+    def _lose(self, why: str, since: _State = _HELD) -> None:
+        if not self._end(_LOST, since):
             return
         self._why_lost = why
         body = self._body  # read once: the task may be leaving it
@@ -557,7 +580,7 @@ class LockGuard:
 
     def _leave_later(self, outcome: str) -> bool:
         """Release when the open transactions have ended, so that the next holder never reads the state before."""
-        if self._state is not _State.HELD or self.lost:
+        if self._state is not _HELD or self.lost:
             return False
         if not after_transactions(lambda: self._leave(outcome)):
             return False
@@ -608,7 +631,7 @@ class LockGuard:
         error.add_note(self._loss_message())
 
     def _warn_unreleased(self, fault: StoreUnavailable) -> None:
-        self._end(_State.ABANDONED)
+        self._end(_ABANDONED)
         logger.warning(
             "The lock %r could not be released, and is free when its TTL has run out: %s",
             self.name,
@@ -618,7 +641,7 @@ class LockGuard:
 
     def __del__(self) -> None:
         self._lift_enforcement()
-        if self._state is not _State.HELD or self._pid != os.getpid():
+        if self._state is not _HELD or self._pid != _pid:
             return
         self._forget()
         if clock.now() < self._expires:

@@ -248,7 +248,7 @@ def _write_all(records: list[tuple[str, Record]]) -> None:
 
 def _write(database: str, records: list[Record]) -> None:
     with connection_to(database) as connection:
-        persist(connection, lambda: _apply(connection.alias, records))
+        persist(connection, lambda _, chosen: _apply(chosen.alias, records), None)
         for alias in {record.store for record in records}:
             _prune_now_and_then(connection.alias, alias)
 

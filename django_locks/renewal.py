@@ -75,12 +75,22 @@ class Keeper:
 
     def add(self, guard: Held) -> None:
         """Look after the guard until it is removed or dropped."""
-        soon = min(guard.due, guard.deadline)
-        with self._turn:
-            if self._timer is None:
-                self._timer = _start("timer", self._run)
-            self._guards.add(weakref.ref(guard))
+        ref = weakref.ref(guard)
+        # No mutex, if the timer runs: the guard is there before the look at the timer, which looks the other way round.
+        self._guards.add(ref)
+        if self._timer is None:
+            self._start_timer(ref)
+        soon = guard.due if guard.due < guard.deadline else guard.deadline
+        if soon < self._wake:
             self.look(soon)
+
+    def _start_timer(self, ref: weakref.ref[Held]) -> None:
+        with self._turn:
+            try:
+                self._timer = self._timer or _start("timer", self._run)
+            except BaseException:
+                self._guards.discard(ref)
+                raise
 
     def remove(self, guard: Held) -> None:
         """Renew the guard no more."""
@@ -113,14 +123,19 @@ class Keeper:
                 self._wake = math.inf  # until the look is over, `add` may only bring it forward
             wake = self._look_at_all(clock.now())
             with self._turn:
-                if self._exiting is None and not self._guards and self._wake == math.inf:
-                    self._timer = None
+                if self._exiting is None and self._wake == math.inf and self._ends():
                     return
                 self._wake = min(self._wake, wake, clock.now() + NAP)
                 while self._exiting is None and (nap := self._wake - clock.now()) > 0:
                     self._turn.wait(min(nap, NAP))
         self._release_all()
         self._exiting.set()
+
+    def _ends(self) -> bool:
+        timer, self._timer = self._timer, None
+        if self._guards:
+            self._timer = timer
+        return self._timer is None
 
     def _look_at_all(self, now: float) -> float:
         """Send off what is due, expire what is lost, and return when to look again."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from threading import get_ident
 from typing import Any, Literal, NamedTuple, Never, TypedDict, Unpack, overload
 
 from . import clock, signals
@@ -88,13 +90,16 @@ class _Wish(NamedTuple):
     on_lost: Callable[[LockGuard], object] | None = None
     limit: int | None = None
 
-    def terms(self, settings: LockSettings) -> Terms:
+    def terms(self, settings: LockSettings, enforce: bool = False) -> Terms:
+        if self is _DEFAULTS and not enforce:
+            return _default_terms(settings.ttl, settings.renew)
         return Terms(
             self.ttl or settings.ttl,
             settings.renew if self.renew is None else self.renew,
             self.at_least,
             self.max_hold,
             self.on_lost,
+            enforce,
         )
 
 
@@ -401,7 +406,7 @@ class LocksService:
 
     def _claim(self, name: str, wish: _Wish, is_async: bool = False, enforce: bool = False) -> Claim:
         settings = self._settings(self.alias)
-        terms, taker = wish.terms(settings)._replace(enforce=enforce), Taker.caller(is_async)
+        terms, taker = wish.terms(settings, enforce), Taker.caller(is_async) if is_async else Taker(get_ident())
         return Claim(settings.store, name, settings.prefix, wish.limit, settings.holder(), terms, taker)
 
     def _takes(self, wish: _Wish, enforce: bool) -> tuple[Any, Any]:
@@ -414,6 +419,11 @@ class LocksService:
             return await self._claim(name, wish, is_async=True, enforce=enforce).atake_within(wait)
 
         return take, atake
+
+
+@functools.lru_cache
+def _default_terms(ttl: float, renew: bool) -> Terms:
+    return Terms(ttl, renew)
 
 
 def _clean(name: object, options: Any) -> tuple[str, _Wish]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
-import secrets
 import socket
 import threading
 import unicodedata
@@ -51,7 +51,11 @@ def clean_name(name: object) -> str:
     """
     if not isinstance(name, str):
         raise TypeError(f"A lock's name must be text, not {type(name).__name__}: {name!r}.")
-    text = str.__str__(name)
+    return _clean_text(str.__str__(name))
+
+
+@functools.lru_cache(2000)
+def _clean_text(text: str) -> str:
     if not (text.isascii() and text.isprintable()):
         text = _clean_unicode(text)
     if not text:
@@ -109,12 +113,21 @@ def _seconds(value: object, what: str) -> float:
 
 def new_owner() -> str:
     """Return a new secret of 128 random bits, which proves one grant."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def default_holder() -> str:
     """Return the label ``host:pid:thread`` of the caller."""
-    return f"{socket.gethostname()}:{os.getpid()}:{threading.current_thread().name}"
+    return _process_label() + threading.current_thread().name
+
+
+@functools.cache
+def _process_label() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:"
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process_label.cache_clear)
 
 
 def clean_holder(label: str) -> str:

@@ -1,4 +1,5 @@
-"""Make the pictures of the admin's pages: ``uv run docs/screenshots.py``, or ``--look unfold --to /tmp/pictures``.
+"""Make the pictures of the admin's pages: ``uv run docs/screenshots.py``, or ``uv run --with django-unfold docs/screenshots.py
+--look unfold --to /tmp/pictures``, likewise ``django-jazzmin`` and ``django-grappelli``.
 
 Starts a database, a Valkey server and a web server of its own, and drives Chromium.
 """

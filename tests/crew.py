@@ -83,7 +83,8 @@ class Crew:
         for tasks in self.tasks:
             tasks.put((spec, job, args))
         answers = sorted((self.results.get() for _ in self.members), key=lambda answer: answer[0])
-        errors = [error for _, _, error in answers if error]
+        # Who only waited in vain for one that failed has little to say.
+        errors = sorted((error for _, _, error in answers if error), key=lambda error: "BrokenBarrierError" in error)
         if errors:
             raise AssertionError(f"{len(errors)} of the crew failed; the first said:\n{errors[0]}")
         return [result for _, result, _ in answers]

@@ -68,7 +68,8 @@ def connection_to(alias: str) -> AbstractContextManager[BaseDatabaseWrapper]:
 
 def is_confined(connection: BaseDatabaseWrapper) -> bool:
     """Does no other connection see what this one writes?"""
-    return is_in_testcase(connection) or _lives_in_memory(connection.settings_dict)
+    in_memory = connection.vendor == "sqlite" and _lives_in_memory(connection.settings_dict)
+    return in_memory or (bool(connection.atomic_blocks) and is_in_testcase(connection))
 
 
 def may_be_confined(alias: str) -> bool:
@@ -194,11 +195,20 @@ def _private_options(vendor: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Call:
-    """A statement on its way."""
+    """A statement on its way: a context manager, which enters with the connection."""
 
-    def __init__(self, connection: BaseDatabaseWrapper) -> None:
+    __slots__ = ("_calls", "connection", "looks")
+
+    def __init__(self, connection: BaseDatabaseWrapper, calls: dict[int, _Call]) -> None:
         self.connection = connection
         self.looks = 0  # not a time: whoever was suspended has his answer when he wakes
+        self._calls = calls
+
+    def __enter__(self) -> BaseDatabaseWrapper:
+        return self.connection
+
+    def __exit__(self, *error: object) -> None:
+        del self._calls[id(self)]
 
 
 class _Minder:
@@ -209,28 +219,32 @@ class _Minder:
         self._running = False
         self._calls: dict[int, _Call] = {}
 
-    @contextmanager
-    def minding(self, connection: BaseDatabaseWrapper) -> Iterator[BaseDatabaseWrapper]:
-        call = _Call(connection)
+    def minding(self, connection: BaseDatabaseWrapper) -> _Call:
+        call = _Call(connection, self._calls)
+        self._calls[id(call)] = call  # before the look at `_running`: whoever ends looks the other way round
+        if not self._running:
+            self._start()
+        return call
+
+    def _start(self) -> None:
         with self._turn:
-            self._calls[id(call)] = call
             if not self._running:
                 self._running = True
                 threading.Thread(target=self._run, name="django_locks minder", daemon=True).start()
-        try:
-            yield connection
-        finally:
-            del self._calls[id(call)]
 
     def _run(self) -> None:
         pause, quiet = threading.Event(), 0
         while True:
             pause.wait(LOOK)
             quiet = 0 if self._look() else quiet + 1
-            with self._turn:
-                if quiet > LINGER and not self._calls:
-                    self._running = False
-                    return
+            if quiet > LINGER and self._ends():
+                return
+
+    def _ends(self) -> bool:
+        with self._turn:
+            self._running = False
+            self._running = bool(self._calls)
+            return not self._running
 
     def _look(self) -> bool:
         calls = list(self._calls.values())

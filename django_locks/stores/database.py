@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,13 +47,16 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-@contextmanager
-def _asking() -> Iterator[None]:
-    before, here.asking = here.asking, True
-    try:
-        yield
-    finally:
-        here.asking = before
+class _Asking:
+    """Marks the thread as one that asks a store, meanwhile."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before, here.asking = here.asking, True
+
+    def __exit__(self, *error: object) -> None:
+        here.asking = self._before
 
 
 class DatabaseStore(BaseStore):
@@ -77,6 +79,7 @@ class DatabaseStore(BaseStore):
             _notifying.add(self)
         self._database = self.database_alias = location or "default"
         self._statements: dict[str, Statements] = {}
+        self._checked: object = None  # the installed apps with which the settings were found to be right
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
         return self._run("acquire", name, lambda sql, connection: sql.acquire(connection, name, owner, ttl, holder))
@@ -145,7 +148,7 @@ class DatabaseStore(BaseStore):
         if is_in_transaction(connection):
             return ""
         try:
-            with _asking():
+            with _Asking():
                 made = preparation.prepare(connection)
         except Error as error:
             raise self.unavailable("prepare", "", f"its table is missing, and could not be made: {error}") from error
@@ -198,7 +201,7 @@ class DatabaseStore(BaseStore):
 
     def lock_row(self, alias: str, claim: Claim) -> bool:
         self._require_settings()
-        with _asking():
+        with _Asking():
             return self._sql(connections[alias]).lock(connections[alias], *claim)
 
     def is_confined(self) -> bool:
@@ -219,8 +222,8 @@ class DatabaseStore(BaseStore):
         self._require_settings()
         chosen = connection_to(self._database)
         try:
-            with _asking(), chosen as connection:
-                return faults.persist(connection, lambda: step(self._sql(connection), connection))
+            with _Asking(), chosen as connection:
+                return faults.persist(connection, step, self._sql(connection))
         except Error as error:
             why = faults.MIGRATE.format(self._database) if faults.is_table_missing(error) else error
             raise self.unavailable(verb, name, why) from error
@@ -235,6 +238,8 @@ class DatabaseStore(BaseStore):
         return self._notify and not connections.settings[self._database]["ENGINE"].endswith("postgresql")
 
     def _require_settings(self) -> None:
+        if self._checked is apps.app_configs and self._database in connections.settings:
+            return
         if not apps.is_installed("django_locks"):
             raise InvalidLockStore(f"The lock store {self.alias!r}: {APP_MISSING}. {APP_HINT}", alias=self.alias)
         if not self._is_configured():
@@ -243,3 +248,4 @@ class DatabaseStore(BaseStore):
         if self._cannot_notify():
             message = f"The lock store {self.alias!r}: {NOTIFY} {NOTIFY_HINT}"
             raise InvalidLockStore(message, alias=self.alias)
+        self._checked = apps.app_configs

@@ -16,16 +16,18 @@ from django_locks.stores.base import RELEASED, BaseStore, Claim
 from django_locks.stores.waiting import Waiters
 from django_locks.values import LeaseInfo
 
+SWEEP_EVERY = 8  # grants
+
 
 class _Lease:
-    __slots__ = ("acquired", "acquired_at", "expires", "fence", "holder", "owner")
+    __slots__ = ("acquired", "expires", "fence", "holder", "owner", "wall")
 
     def __init__(self, owner: str, fence: int, holder: str, now: float, ttl: float) -> None:
         self.owner = owner
         self.fence = fence
         self.holder = holder
         self.acquired = now
-        self.acquired_at = clock.wall()
+        self.wall = clock.epoch()
         self.expires = now + ttl
 
 
@@ -56,6 +58,7 @@ class _Table:
         self.leases: dict[str, _Lease] = {}
         self.fence = 0
         self._to_sweep: list[str] = []
+        self._grants = 0
 
     def live(self, name: str, now: float) -> _Lease | None:
         lease = self.leases.get(name)
@@ -66,17 +69,23 @@ class _Table:
         return lease if lease is not None and lease.owner == owner else None
 
     def next_fence(self) -> int:
-        self.fence = max(self.fence + 1, time.time_ns() // 1000)
+        now = time.time_ns() // 1000
+        self.fence = now if now > self.fence else self.fence + 1
         return self.fence
 
-    def sweep(self, now: float, most: int = 2) -> None:
-        # Two for each new one, in rounds over all names: what has expired cannot outgrow what is live.
-        if not self._to_sweep:
-            self._to_sweep = list(self.leases)
-        for name in self._to_sweep[-most:]:
-            if name in self.leases and self.live(name, now) is None:
+    def sweep(self, now: float) -> None:
+        # Two for each new one, a few at a time, in rounds over all names: what has expired cannot outgrow what is live.
+        self._grants += 1
+        if self._grants < SWEEP_EVERY:
+            return
+        self._grants = 0
+        to_sweep = self._to_sweep
+        if not to_sweep:
+            to_sweep.extend(self.leases)
+        for _ in range(min(2 * SWEEP_EVERY, len(to_sweep))):
+            lease = self.leases.get(name := to_sweep.pop())
+            if lease is not None and lease.expires <= now:
                 del self.leases[name]
-        del self._to_sweep[-most:]
 
 
 # By LOCATION, so that every store object of the process that names the same table meets the same leases.
@@ -112,8 +121,8 @@ class MemoryStore(BaseStore):
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
         table, now = self._table, clock.now()
         with table.mutex:
-            lease = table.live(name, now)
-            if lease is None:
+            lease = table.leases.get(name)
+            if lease is None or lease.expires <= now:
                 lease = table.leases[name] = _Lease(owner, table.next_fence(), holder, now, ttl)
                 table.sweep(now)
             elif lease.owner == owner:
@@ -136,15 +145,16 @@ class MemoryStore(BaseStore):
     def release(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
         table, now = self._table, clock.now()
         with table.mutex:
-            lease = table.owned(name, owner, now)
-            if lease is None:
+            lease = table.leases.get(name)
+            if lease is None or lease.owner != owner or lease.expires <= now:
                 return False
             if hold_for > 0:
                 lease.owner = ""
                 lease.expires = now + hold_for
             else:
                 del table.leases[name]
-        table.waiters.wake(name)
+        if table.waiters:
+            table.waiters.wake(name)
         return True
 
     def get(self, name: str) -> LeaseInfo | None:
@@ -200,13 +210,13 @@ class MemoryStore(BaseStore):
 
 
 def _info(name: str, lease: _Lease, now: float) -> LeaseInfo:
-    remaining = lease.expires - now
+    remaining, acquired_at = lease.expires - now, clock.moment(lease.wall)
     return LeaseInfo(
         name=name,
         owner=lease.owner,
         holder=lease.holder,
         fence=lease.fence,
-        acquired_at=lease.acquired_at,
-        expires_at=lease.acquired_at + timedelta(seconds=now - lease.acquired + remaining),
+        acquired_at=acquired_at,
+        expires_at=acquired_at + timedelta(seconds=now - lease.acquired + remaining),
         remaining=remaining,
     )

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from django_locks.exceptions import InvalidLockStore
+from django_locks.exceptions import InvalidLockStore, StoreUnavailable
 from django_locks.findings import Finding
 from django_locks.values import LeaseInfo
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .redis_client import Address, Connector, Link
 
 FEW = 1000  # leases that are listed by name, as that takes a look at all of them
+UNCONFIRMED = -1  # in place of a fence
 SECOND_TRY = 1.0  # seconds: a connection that was dead already is noticed at once; what took longer is an outage
 
 
@@ -40,6 +41,10 @@ class RedisStore(BaseStore):
     start-up nodes. With ``sentinel="mymaster"`` they are the sentinels, of which each is asked for the primary of that
     name; credentials, database, TLS and parameters of the first URL are for the primary, and ``sentinel_kwargs`` for
     the sentinels themselves.
+
+    ``wait_replicas=N``: a grant counts only when N replicas have it, within ``wait_timeout`` seconds (default 1); else
+    it is given back, and `StoreUnavailable` raised. That makes it unlikely, not impossible, that a fail-over forgets a
+    lease: WAIT does not make Redis strongly consistent (https://redis.io/docs/latest/commands/wait/). Not on a cluster.
 
     All other OPTIONS are those of ``redis.Redis``. Both time-outs are 2 seconds unless set (less with several start-up
     nodes or sentinels, so that asking all of them stays below 6 seconds), redis-py's own retries are off, and the
@@ -55,6 +60,8 @@ class RedisStore(BaseStore):
         cluster: bool = False,
         sentinel: str | None = None,
         sentinel_kwargs: Mapping[str, Any] | None = None,
+        wait_replicas: int = 0,
+        wait_timeout: float = 1.0,
         **client_options: Any,
     ) -> None:
         super().__init__(alias, location, key_prefix)
@@ -63,6 +70,7 @@ class RedisStore(BaseStore):
         )
         if cluster and "{" in key_prefix:
             raise self._connector.wrong("KEY_PREFIX must not contain '{' on a cluster, where braces choose the node.")
+        self._confirm = self._connector.confirmation(wait_replicas, wait_timeout)
         self._wire = Wire(key_prefix, CLUSTER_BUCKETS if cluster else 1)
         self._link: Link | None = None
         self._opening = threading.Lock()
@@ -82,7 +90,14 @@ class RedisStore(BaseStore):
         return self._connector.servers()
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
-        fence: int | None = self._run("acquire", name, self._wire.acquire(name, owner, ttl, holder))
+        call = self._wire.acquire(name, owner, ttl, holder)
+        if self._confirm is not None:
+            call = call._replace(confirm=self._confirm)
+        reply = self._run("acquire", name, call)
+        fence = self._confirmed(name, reply)
+        if fence == UNCONFIRMED:
+            self.release(name, owner)
+            raise self._unconfirmed(name, reply)
         return fence
 
     def release(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
@@ -98,6 +113,17 @@ class RedisStore(BaseStore):
         except Exception as error:
             self._run_again("release", name, lambda link: link.run(call), error, started)
             return True
+
+    def _confirmed(self, name: str, reply: Any) -> int | None:
+        if self._confirm is None or reply is None:
+            return reply if reply is None else int(reply)
+        fence, replicas = reply
+        return int(fence) if replicas >= self._confirm[0] else UNCONFIRMED
+
+    def _unconfirmed(self, name: str, reply: Any) -> StoreUnavailable:
+        wanted, patience = self._confirm or (0, 0)
+        why = f"only {reply[1]} of {wanted} replicas had it after {patience / 1000} s, so it was given back"
+        return self.unavailable("acquire", name, why)
 
     def renew(self, leases: Sequence[Claim]) -> set[str]:
         batches = list(self._wire.renew(leases))
@@ -208,7 +234,14 @@ class RedisStore(BaseStore):
     # The same for asyncio
 
     async def aacquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
-        fence: int | None = await self._arun("acquire", name, self._wire.acquire(name, owner, ttl, holder))
+        call = self._wire.acquire(name, owner, ttl, holder)
+        if self._confirm is not None:
+            call = call._replace(confirm=self._confirm)
+        reply = await self._arun("acquire", name, call)
+        fence = self._confirmed(name, reply)
+        if fence == UNCONFIRMED:
+            await self.arelease(name, owner)
+            raise self._unconfirmed(name, reply)
         return fence
 
     async def arelease(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:

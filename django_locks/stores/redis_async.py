@@ -115,13 +115,17 @@ def _is_marked(connection: Any) -> bool:
 
 async def _reply(connection: Any, call: Call) -> Any:
     """Ask and answer. The driver itself closes a connection whose reply was not read to its end."""
-    script, arguments = call
+    script, arguments, confirm = call
     try:
         await connection.send_command("EVALSHA", script.sha, *arguments)
-        return await connection.read_response(disable_decoding=True)
+        reply = await connection.read_response(disable_decoding=True)
     except NoScriptError:
         await connection.send_command("EVAL", script.source, *arguments)
-        return await connection.read_response(disable_decoding=True)
+        reply = await connection.read_response(disable_decoding=True)
+    if confirm is None or reply is None:
+        return reply
+    await connection.send_command("WAIT", *confirm)
+    return reply, await connection.read_response()
 
 
 class AsyncClusterLink:
@@ -158,7 +162,7 @@ class AsyncClusterLink:
         return replies
 
     async def _run(self, call: Call) -> Any:
-        script, arguments = call
+        script, arguments, _ = call
         try:
             return await self.client.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
         except NoScriptError:

@@ -64,25 +64,39 @@ class SingleLink:
         self.client = client
         self._pool: Any = client.connection_pool
         self._sentinel = sentinel
+        # Idle connections, last in, first out. The way through the driver's pool takes a fifth of the whole request.
+        self._kept: list[Any] | None = [] if _may_keep(self._pool) else None
 
     def run(self, call: Call) -> Any:
-        script, arguments = call
-        pool = self._pool
-        connection = pool.get_connection()
+        connection = self._take()
         try:
-            try:
-                connection.send_command("EVALSHA", script.sha, *arguments)
-                return connection.read_response(disable_decoding=True)
-            except NoScriptError:
-                connection.send_command("EVAL", script.source, *arguments)
-                return connection.read_response(disable_decoding=True)
+            reply = _reply(connection, call)
         except ResponseError:
+            self._give_back(connection)
             raise
         except BaseException:
             connection.disconnect()
+            self._pool.release(connection)
             raise
-        finally:
-            pool.release(connection)
+        self._give_back(connection)
+        return reply
+
+    def _take(self) -> Any:
+        while self._kept:
+            try:
+                connection = self._kept.pop()
+            except IndexError:  # another thread was faster
+                break
+            if _is_quiet(connection):
+                return connection
+            self._pool.release(connection)  # it knows what to do about it
+        return self._pool.get_connection()
+
+    def _give_back(self, connection: Any) -> None:
+        if self._kept is None or getattr(connection, "should_reconnect", bool)():
+            self._pool.release(connection)
+        else:
+            self._kept.append(connection)
 
     def run_all(self, calls: Sequence[Call]) -> list[Any]:
         return [self.run(call) for call in calls]
@@ -91,9 +105,41 @@ class SingleLink:
         return {"": _described(self.client)}
 
     def close(self) -> None:
+        while self._kept:
+            self._pool.release(self._kept.pop())
         self._pool.disconnect()
         for client in self._sentinel.sentinels if self._sentinel else ():
             client.close()
+
+
+def _may_keep(pool: Any) -> bool:
+    """Does the pool nothing for its connections that would be missed: no sentinel, no login that changes, no cache?"""
+    options = pool.connection_kwargs
+    return type(pool) is redis.ConnectionPool and not (
+        options.get("credential_provider") or options.get("cache_config")
+    )
+
+
+def _is_quiet(connection: Any) -> bool:
+    """Is there nothing to read, as there is when the other side has closed it, or has something to tell the driver?"""
+    try:
+        return not connection.can_read()
+    except (redis.RedisError, OSError):
+        return False
+
+
+def _reply(connection: Any, call: Call) -> Any:
+    script, arguments, confirm = call
+    try:
+        connection.send_command("EVALSHA", script.sha, *arguments)
+        reply = connection.read_response(disable_decoding=True)
+    except NoScriptError:
+        connection.send_command("EVAL", script.source, *arguments)
+        reply = connection.read_response(disable_decoding=True)
+    if confirm is None or reply is None:
+        return reply
+    connection.send_command("WAIT", *confirm)  # counts the writes of this very connection
+    return reply, connection.read_response()
 
 
 class ClusterLink:
@@ -103,7 +149,7 @@ class ClusterLink:
         self.client: Any = client
 
     def run(self, call: Call) -> Any:
-        script, arguments = call
+        script, arguments, _ = call
         try:
             return self.client.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
         except NoScriptError:
@@ -152,7 +198,7 @@ def _pipelined(node: redis.Redis, calls: Sequence[Call]) -> list[Any]:
     """Return a reply or an error for each. A ClusterPipeline would ask for the keys of each call (COMMAND GETKEYS)."""
     try:
         with node.pipeline(transaction=False) as pipeline:
-            for script, arguments in calls:
+            for script, arguments, _ in calls:
                 pipeline.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
             return pipeline.execute(raise_on_error=False)
     except redis.RedisError as error:
@@ -191,6 +237,24 @@ class Connector:
     def wrong(self, message: str) -> InvalidLockStore:
         """Return the exception that says what is wrong with the settings."""
         return InvalidLockStore(f"LOCKS[{self.alias!r}]: {message}", alias=self.alias)
+
+    def confirmation(self, replicas: object, seconds: object) -> tuple[int, int] | None:
+        """Return what WAIT is given, or ``None`` if no replica need confirm a grant."""
+        if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
+            raise self.wrong(f"'wait_replicas' must be a number of replicas, not {replicas!r}.")
+        if (
+            isinstance(seconds, bool)
+            or not isinstance(seconds, int | float)
+            or not 0 < seconds < self._patience_of_reply()
+        ):
+            raise self.wrong(f"'wait_timeout' must be more than 0 s and less than the socket_timeout, not {seconds!r}.")
+        if replicas and self.cluster:
+            raise self.wrong("'wait_replicas' is for one server with replicas, not for a cluster.")
+        return (replicas, max(1, round(seconds * 1000))) if replicas else None
+
+    def _patience_of_reply(self) -> float:
+        timeout = self._options.get("socket_timeout")
+        return float("inf") if timeout is None else float(timeout)
 
     def servers(self) -> list[Address]:
         """Return ``(host, port, db)`` or ``(path, db)`` of each server that LOCATION names and a lock asks."""

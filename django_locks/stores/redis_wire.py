@@ -43,6 +43,8 @@ class Call(NamedTuple):
 
     script: Script
     arguments: tuple[Any, ...]
+    #: WAIT for so many replicas, for so many milliseconds: the reply then comes with the number of those that have it.
+    confirm: tuple[int, int] | None = None
 
 
 # An owner comes with the space that ends it, so that none matches another's beginning. Numbers become text by

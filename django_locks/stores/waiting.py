@@ -51,6 +51,9 @@ class Waiters:
         self._turn = threading.RLock()
         _all.add(self)
 
+    def __len__(self) -> int:
+        return len(self._queues)
+
     def __contains__(self, name: object) -> bool:
         return name in self._queues
 

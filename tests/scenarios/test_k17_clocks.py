@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ real_time, real_wall = time.time, clock.wall
 def set_wall_clock(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
     monkeypatch.setattr(time, "time", lambda: real_time() + ahead)
     monkeypatch.setattr(time, "time_ns", lambda: int((real_time() + ahead) * 1e9))
-    monkeypatch.setattr(clock, "wall", lambda: real_wall() + timedelta(seconds=ahead))
+    monkeypatch.setattr(clock, "wall", lambda: real_wall() + ahead)
 
 
 @pytest.mark.usefixtures("shared_store")

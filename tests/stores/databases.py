@@ -77,7 +77,7 @@ def close(store: DatabaseStore) -> None:
 def at(store: DatabaseStore, now: int) -> None:
     """Stop the database's clock, for this store, at so many microseconds since the epoch."""
     connection = connections[alias_of(store)]
-    stopped = type("Stopped", (VENDORS[connection.vendor],), {"now": str(now)})
+    stopped = type("Stopped", (VENDORS[connection.vendor],), {"now": str(now), "_has_functions": False})
     store._statements[connection.vendor] = stopped(connection)
 
 

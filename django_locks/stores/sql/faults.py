@@ -14,7 +14,9 @@ from django_locks.transactions import error_codes, is_conflict, sqlite_code
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
+
 T = TypeVar("T")
+S = TypeVar("S")
 
 MIGRATE = "its table is missing in the database {!r}, or is not of this version. Run `manage.py migrate`"
 
@@ -26,7 +28,7 @@ LONGEST = 2.0  # seconds; one try may already have waited for the server's own t
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05
 
 
-def persist(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
+def persist(connection: BaseDatabaseWrapper, step: Callable[[S, BaseDatabaseWrapper], T], sql: S) -> T:
     """Return what the step returns, over conflicts and dead connections.
 
     The step may therefore happen more than once. Inside a transaction it happens once: only the transaction's owner can
@@ -36,7 +38,7 @@ def persist(connection: BaseDatabaseWrapper, step: Callable[[], T]) -> T:
     while True:
         tries += 1
         try:
-            return step()
+            return step(sql, connection)
         except Error as error:
             if not _is_free(connection):
                 raise

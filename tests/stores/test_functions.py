@@ -1,0 +1,95 @@
+"""PostgreSQL's function for an attempt, and the store without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.core.management import call_command
+from django.db import connections, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_locks.exceptions import StoreUnavailable
+from django_locks.stores.database import DatabaseStore
+from tests.servers.fixtures_databases import Connect
+from tests.stores.databases import ME, YOU, alias_of, expire, row
+
+SIGNATURE = "django_locks_lease_acquire(varchar, varchar, varchar, bigint)"
+
+
+@pytest.fixture
+def store(connect: Connect) -> DatabaseStore:
+    return DatabaseStore("default", connect("postgresql"))
+
+
+@pytest.fixture
+def bare_store(connect: Connect) -> Iterator[DatabaseStore]:
+    """A store on a database whose function somebody has dropped."""
+    alias = connect("postgresql")
+    call_command("migrate", "django_locks", "0001", database=alias, verbosity=0)
+    yield DatabaseStore("default", alias)
+    call_command("migrate", "django_locks", database=alias, verbosity=0)
+
+
+def asked(store: DatabaseStore, owner: str = ME) -> list[str]:
+    with CaptureQueriesContext(connections[alias_of(store)]) as queries:
+        store.acquire("job", owner, 30, "me")
+    return [query["sql"].split("(")[0].strip() for query in queries]
+
+
+def test_attempt_calls_the_function(store: DatabaseStore) -> None:
+    assert asked(store) == ["SELECT django_locks_lease_acquire"]
+    assert row(store, "job").owner == ME
+
+
+def test_missing_function_is_asked_for_once(bare_store: DatabaseStore) -> None:
+    assert bare_store.acquire("job", ME, 30, "me") is not None
+    assert all("INSERT" in statement for statement in asked(bare_store, YOU))
+    assert bare_store.acquire("job", YOU, 30, "you") is None
+
+
+def test_missing_function_does_not_break_the_transaction_of_a_test_case(bare_store: DatabaseStore) -> None:
+    alias = alias_of(bare_store)
+    with transaction.atomic(alias):
+        connections[alias].atomic_blocks[0]._from_testcase = True
+        assert bare_store.acquire("job", ME, 30, "me") is not None
+        assert bare_store.release("job", ME) is True
+        transaction.set_rollback(True, alias)
+
+
+def test_function_that_may_not_be_called_is_done_without(store: DatabaseStore) -> None:
+    connection = connections[alias_of(store)]
+    with connection.cursor() as cursor:
+        cursor.execute("DROP ROLE IF EXISTS poor")
+        cursor.execute("CREATE ROLE poor")
+        cursor.execute("GRANT ALL ON django_locks_lease TO poor")
+        cursor.execute(f"REVOKE EXECUTE ON FUNCTION {SIGNATURE} FROM PUBLIC")
+        cursor.execute("SET ROLE poor")
+    try:
+        assert store.acquire("job", ME, 30, "me") is not None
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("RESET ROLE")
+            cursor.execute(f"GRANT EXECUTE ON FUNCTION {SIGNATURE} TO PUBLIC")
+            cursor.execute("DROP OWNED BY poor")
+            cursor.execute("DROP ROLE poor")
+
+
+def test_missing_table_is_told_from_a_missing_function(store: DatabaseStore) -> None:
+    with connections[alias_of(store)].cursor() as cursor:
+        cursor.execute("ALTER TABLE django_locks_lease RENAME TO elsewhere")
+        try:
+            with pytest.raises(StoreUnavailable, match="manage.py migrate"):
+                store.acquire("job", ME, 30, "me")
+        finally:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO django_locks_lease")
+
+
+def test_function_and_statement_go_on_from_each_other(store: DatabaseStore) -> None:
+    without = DatabaseStore("default", alias_of(store))
+    without._sql(connections[alias_of(store)])._has_functions = False  # type: ignore[attr-defined]
+    fences = []
+    for turn, one in enumerate([store, without, store, without]):
+        fences.append(one.acquire("job", ME if turn % 2 else YOU, 30, "me"))
+        expire(one, "job")
+    assert fences == [fences[0] + step for step in range(4)]
