@@ -12,6 +12,7 @@ import time
 from datetime import timedelta
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.core.checks import run_checks
 from django.db import connections, transaction
 from django.test.utils import CaptureQueriesContext
@@ -159,7 +160,7 @@ def test_holds_of_a_coroutine_are_runs(kept):
                 1 / 0  # noqa: B018
         await asyncio.sleep(0.2)
 
-    asyncio.run(hold())
+    async_to_sync(hold)()
     wait_for(lambda: sorted(run.outcome for run in ended()) == ["failed", "released"])
 
 
