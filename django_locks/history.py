@@ -23,7 +23,7 @@ from .conf import entries
 from .exceptions import InvalidLockStore
 from .recorder import Recorder
 from .stores.base import BROKEN, FAILED, RELEASED, here
-from .stores.connections import connection_to, is_confined, may_be_confined
+from .stores.connections import connection_to, is_confined, leave_thread, may_be_confined
 from .stores.sql.faults import persist
 from .transactions import is_in_transaction
 
@@ -209,7 +209,8 @@ def _record(alias: str, record: Record) -> None:
     if not _is_in_loop():
         if _is_callers_own(database):
             _write_quietly(database, record)
-            _leave_thread(database)
+            if here.own:
+                leave_thread(database)
         else:
             _recorder.put((database, record))
     elif may_be_confined(database):  # asked by the event loop, whose thread has no connection of its own
@@ -233,15 +234,6 @@ def _is_callers_own(database: str) -> bool:
     if is_confined(callers):
         return True
     return callers.vendor == "sqlite" and not here.own and not is_in_transaction(callers)
-
-
-def _leave_thread(database: str) -> None:
-    """Close what a thread of the package's own has opened; one in memory, too, which Django's ``close`` keeps."""
-    if here.own:
-        from django.db import connections
-        from django.db.backends.base.base import BaseDatabaseWrapper
-
-        BaseDatabaseWrapper.close(connections[database])
 
 
 def _write_quietly(database: str, record: Record) -> None:

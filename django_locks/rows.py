@@ -68,7 +68,7 @@ class Row:
         """Return the row of a row of the table, live or not."""
         state = _state(lease.owner) if lease.expires_at > now else FREE
         renewed = lease.renewed_at
-        if renewed is None or renewed < lease.acquired_at or state != HELD:
+        if renewed is None or renewed <= lease.acquired_at or state != HELD:
             renewed = None
         start = renewed or lease.acquired_at
         known = state == HELD and start <= now

@@ -18,7 +18,14 @@ from django_locks.findings import OK, Finding
 from django_locks.instants import from_micros
 from django_locks.stores import database_findings, preparation
 from django_locks.stores.base import RELEASED, BaseStore, Claim, here
-from django_locks.stores.connections import close_private, connection_to, is_confined, may_be_confined, private_copy
+from django_locks.stores.connections import (
+    close_private,
+    connection_to,
+    is_confined,
+    leave_thread,
+    may_be_confined,
+    private_copy,
+)
 from django_locks.stores.sql import Statements, faults, statements_for
 from django_locks.stores.sql.notify import PostgreSQLPush
 from django_locks.transactions import is_conflict, is_in_transaction
@@ -190,7 +197,7 @@ class DatabaseStore(BaseStore):
 
     def leave_thread(self) -> None:
         if self._database in connections.settings:
-            connections[self._database].close()
+            leave_thread(self._database)
 
     def close(self) -> None:
         close_private(self._database)
