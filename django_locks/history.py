@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asgiref.sync import sync_to_async
+from django.core.signals import setting_changed
+from django.dispatch import Signal
 
 from . import clock, signals
-from .conf import entries
+from .conf import configured, entries
 from .exceptions import InvalidLockStore
 from .recorder import Recorder
 from .stores.base import BROKEN, FAILED, RELEASED, here
@@ -72,12 +74,35 @@ Record = Start | End | Skip
 
 
 def connect() -> None:
-    """Receive the signals from now on."""
-    signals.lease_acquired.connect(_acquired, dispatch_uid="django_locks.history")
-    signals.lease_released.connect(_released, dispatch_uid="django_locks.history")
-    signals.lease_lost.connect(_lost, dispatch_uid="django_locks.history")
-    signals.lease_broken.connect(_broken, dispatch_uid="django_locks.history")
-    signals.lock_skipped.connect(_skipped, dispatch_uid="django_locks.history")
+    """Receive the signals from now on, as long as an entry of ``LOCKS`` has ``HISTORY``: a receiver costs each lock."""
+    setting_changed.connect(_setting_changed, dispatch_uid="django_locks.history")
+    _setting_changed(setting="LOCKS")
+
+
+def _setting_changed(*, setting: str, **kwargs: Any) -> None:
+    if setting != "LOCKS":
+        return
+    for signal, receiver in _receivers().items():
+        if _is_wanted():
+            signal.connect(receiver, dispatch_uid="django_locks.history")
+        else:
+            signal.disconnect(dispatch_uid="django_locks.history")
+
+
+def _receivers() -> dict[Signal, Callable[..., None]]:
+    return {
+        signals.lease_acquired: _acquired,
+        signals.lease_released: _released,
+        signals.lease_lost: _lost,
+        signals.lease_broken: _broken,
+        signals.lock_skipped: _skipped,
+    }
+
+
+def _is_wanted() -> bool:
+    locks = configured()  # which may be wrong in any way
+    found = locks.values() if isinstance(locks, Mapping) else ()
+    return any(isinstance(entry, Mapping) and entry.get("HISTORY") is not None for entry in found)
 
 
 def flush(timeout: float = 5.0) -> bool:
