@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -56,8 +57,7 @@ def terminated_in_order() -> Iterator[Callable[[], None]]:
     process for some seconds, and not for ever. A handler that somebody else has installed is left alone, and so is any
     thread but the main one.
     """
-    default = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM)
-    if default is not signal.SIG_DFL:
+    if not _may_handle_sigterm():
         yield _no_hurry
         return
     last_resort = threading.Timer(RELEASE_TIME, _end_at_once)
@@ -80,6 +80,33 @@ def _end_at_once() -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(EXIT_TERMINATED)
+
+
+@contextlib.contextmanager
+def terminated_in_order_async() -> Iterator[None]:
+    """Do as `terminated_in_order`: the running task is cancelled, and the block it is in raises SystemExit."""
+    if not _may_handle_sigterm():
+        yield
+        return
+    loop, task, terminated = asyncio.get_running_loop(), asyncio.current_task(), []
+
+    def terminate() -> None:
+        terminated.append(task and task.cancel())
+
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not terminated:
+            raise
+        raise SystemExit(EXIT_TERMINATED) from None
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+def _may_handle_sigterm() -> bool:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

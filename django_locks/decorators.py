@@ -5,17 +5,20 @@ Works over any object that has the service's ``lock()``.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from . import signals
 from .commands import command_of, edges
 from .exceptions import LockNotAcquired
 from .naming import constant_name, namer
+from .orders import is_task, refuse_wrong_order
 from .values import describe_lease
 
 if TYPE_CHECKING:
@@ -65,6 +68,9 @@ class Decorator:
         self.options = options
 
     def __call__(self, target: Any) -> Any:
+        refuse_wrong_order(target)
+        if is_task(target):
+            return dataclasses.replace(target, func=self(target.func))
         if isinstance(target, staticmethod | classmethod):
             return type(target)(self(target.__func__))
         if isinstance(target, type):
@@ -76,14 +82,16 @@ class Decorator:
         from django.core.management.base import BaseCommand
 
         if not issubclass(command, BaseCommand):
-            raise TypeError(f"with_lock takes a management command's class, but no other: {command!r}.")
+            raise TypeError(
+                f"with_lock takes a management command's class, but no other: {command!r}. Decorate its method."
+            )
         command.handle = self._decorate_function(command.handle, _qualified_name(command))  # type: ignore[method-assign]
         return command
 
     def _decorate_function(self, function: Callable[..., Any], default_name: str) -> Callable[..., Any]:
         lock_of = self._lock_of(function, default_name)
 
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             lock = lock_of(args, kwargs)
             with edges(command_of(args)) as release_begins, ExitStack() as stack:
                 try:
@@ -93,7 +101,7 @@ class Decorator:
                 stack.callback(release_begins)
                 return function(*args, **kwargs)
 
-        async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
+        async def arun(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             lock = lock_of(args, kwargs)
             async with AsyncExitStack() as stack:
                 try:
@@ -102,6 +110,12 @@ class Decorator:
                     result = self._busy(busy, default_name, args)
                     return await result if inspect.isawaitable(result) else result
                 return await function(*args, **kwargs)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return run(args, kwargs)
+
+        async def async_wrapper(*args: Any, **kwargs: Any) -> Any:
+            return await arun(args, kwargs)
 
         return _disguise(async_wrapper if _is_coroutine_function(function) else wrapper, function)
 
@@ -165,10 +179,14 @@ def _qualified_name(target: Any) -> str:
 
 
 def _disguise(wrapper: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    functools.update_wrapper(wrapper, function)
+    """Return the wrapper in the function's guise. It may use no globals: they become the function's own."""
+    # Its annotations may be text, which only they can resolve.
+    space = getattr(function, "__globals__", wrapper.__globals__)
+    disguised: Any = FunctionType(wrapper.__code__, space, wrapper.__name__, closure=wrapper.__closure__)
+    functools.update_wrapper(disguised, function)
     # Whoever follows __wrapped__, as task queues and debuggers do, would run the body without the lock.
-    del wrapper.__wrapped__
-    wrapper.__locked__ = function
-    wrapper.__signature__ = inspect.signature(function)
-    disguised: Callable[..., Any] = wrapper
-    return disguised
+    del disguised.__wrapped__
+    disguised.__locked__ = function
+    disguised.__signature__ = inspect.signature(function)
+    decorated: Callable[..., Any] = disguised
+    return decorated

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypedDict, Unpack
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from typing import Any, Literal, NamedTuple, Never, TypedDict, Unpack, overload
 
 from . import clock
 from .blocks import Lock, LockMany
 from .claims import Claim
-from .decorators import Decorator, OnBusy
-from .exceptions import LeaseLost
+from .decorators import Decorator, OnBusy, Skipped
+from .exceptions import LeaseLost, LockNotAcquired
 from .grants import Grant, Taker, Terms
 from .guard import LockGuard
+from .leader import Leader
+from .orders import is_task
+from .signatures import AsyncLocking, C, Locking, P, R, S, TaskT, X
 from .stores.base import BROKEN, BaseStore
 from .tasks import see_through
 from .values import (
@@ -63,6 +66,15 @@ class TakeOptions(HoldOptions, total=False):
     """
 
     limit: int | None
+
+
+class DecoratorOptions(TakeOptions, total=False):
+    """What `LocksService.with_lock` takes besides ``on_busy``."""
+
+    name: str | Callable[..., str] | None
+    using: str | None
+    wait: Seconds | None
+    enforce: bool
 
 
 class _Wish(NamedTuple):
@@ -160,6 +172,44 @@ class LocksService:
         wish = _clean_options(options)
         return LockMany(cleaned, clean_wait(wait), wish.at_least, *self._takes(wish._replace(at_least=None), enforce))
 
+    @overload
+    def with_lock(
+        self, target: str | None = None, /, *, on_busy: Literal["skip"] = "skip", **options: Unpack[DecoratorOptions]
+    ) -> Locking[Skipped]: ...
+    @overload
+    def with_lock(
+        self, target: str | None = None, /, *, on_busy: Literal["raise"], **options: Unpack[DecoratorOptions]
+    ) -> Locking[Never]: ...
+    @overload
+    def with_lock(  # type: ignore[overload-overlap]  # what a coroutine function returns is an X, too
+        self,
+        target: str | None = None,
+        /,
+        *,
+        on_busy: Callable[[LockNotAcquired], Coroutine[Any, Any, X]],
+        **options: Unpack[DecoratorOptions],
+    ) -> AsyncLocking[X]: ...
+    @overload
+    def with_lock(
+        self,
+        target: str | None = None,
+        /,
+        *,
+        on_busy: Callable[[LockNotAcquired], X],
+        **options: Unpack[DecoratorOptions],
+    ) -> Locking[X]: ...
+    @overload
+    def with_lock(self, target: type[C], /) -> type[C]: ...
+    @overload
+    def with_lock(
+        self, target: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R | Skipped]]: ...
+    @overload
+    def with_lock(self, target: Callable[P, R], /) -> Callable[P, R | Skipped]: ...
+    @overload
+    def with_lock(self, target: classmethod[S, P, R], /) -> classmethod[S, P, R | Skipped]: ...
+    @overload
+    def with_lock(self, target: TaskT, /) -> TaskT: ...
     def with_lock(
         self,
         target: Any = None,
@@ -185,11 +235,26 @@ class LocksService:
         _clean_options(options)
         service = self if using is None else self.using(using)
         lock_options = {"wait": wait, **options, **({"enforce": True} if enforce else {})}
-        if callable(target) or isinstance(target, staticmethod | classmethod):
+        if callable(target) or isinstance(target, staticmethod | classmethod) or is_task(target):
             return Decorator(service, name, on_busy, lock_options)(target)
         if target is not None and name is not None:
             raise TypeError(f"with_lock got two names: {target!r} and {name!r}.")
         return Decorator(service, target if name is None else name, on_busy, lock_options)
+
+    def leader(
+        self,
+        name: str,
+        *,
+        ttl: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        on_lost: Callable[[LockGuard], object] | None = None,
+    ) -> Leader:
+        """Return a candidate for the lead that the lock ``name`` stands for; its `Leader.run` runs what a leader does.
+
+        When a leader crashes, another follows within ``ttl``. Options: as `acquire`; ``max_hold`` is the longest term.
+        """
+        options = {"ttl": ttl, "max_hold": max_hold, "on_lost": on_lost}
+        return Leader(self, _clean(name, options)[0], options)
 
     # Taking over
 

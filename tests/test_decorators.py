@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import inspect
 import io
@@ -8,6 +9,8 @@ import json
 import logging
 import pickle
 import time
+import typing
+from pathlib import Path
 
 import pytest
 from django.core.management import call_command
@@ -409,3 +412,34 @@ def test_command_keeps_its_class():
     assert issubclass(decorated_class, Nightly)
     assert decorated_class.__doc__ == "doc"
     assert "handle" not in vars(Nightly.__base__) or Nightly.handle is not decorated_class.handle
+
+
+def test_annotations_that_are_text_can_be_resolved():
+    assert typing.get_type_hints(decorated) == {"a": int, "b": str, "c": float, "return": str}
+    assert typing.get_type_hints(with_lock("x")(uses_a_name_of_this_module)) == {"path": Path, "return": Path}
+
+
+def uses_a_name_of_this_module(path: Path) -> Path:
+    return path
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """As those of ``django.tasks``, which tests/contrib has."""
+
+    func: typing.Any
+    queue: str
+
+    def enqueue(self, *args):
+        return self.func(*args)
+
+    def using(self):
+        return self
+
+
+def test_task_object_becomes_another_one_with_the_lock(held):
+    task = Task(module_level, "mail")
+    assert with_lock("x")(task).enqueue(1) is SKIPPED
+    assert with_lock(name="y")(task).queue == "mail"
+    assert with_lock(task).enqueue(1) == "1x1.0"
+    assert task.enqueue(1) == "1x1.0"

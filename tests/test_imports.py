@@ -16,7 +16,7 @@ PACKAGE = Path(django_locks.__file__).parent
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
     ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
-    ["models", "stores.waiting", "tasks", "naming", "commands"],
+    ["models", "stores.waiting", "tasks", "naming", "commands", "orders", "signatures"],
     ["stores.base"],
     [
         "grants",
@@ -33,6 +33,7 @@ ROWS = [
     ["stores.sql", "stores.connections"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
+    ["leader"],
     ["service"],
     ["conf"],
     ["__init__"],
@@ -40,6 +41,8 @@ ROWS = [
     ["apps", "admin", "management.commands.locks", "testing.async_contract"],
     ["testing"],
     ["testing.pytest_plugin"],
+    ["contrib.celery", "contrib.dramatiq", "contrib.huey"],
+    ["contrib.django_celery_beat"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
 WITHIN_ROW = {("stores.sql.faults", "stores.sql.base")}
