@@ -11,4 +11,6 @@ class LocksConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from . import checks  # noqa: F401 - registers them
+        from . import checks, history  # noqa: F401 - registers the checks
+
+        history.connect()

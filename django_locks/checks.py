@@ -4,7 +4,7 @@ E001  ``LOCKS``, or an entry of it, is malformed
 E002  a BACKEND cannot be imported, or is no lock store
 E003  OPTIONS or LOCATION do not fit the store
 E004  a duration is none
-E005  the database store is used without ``django_locks`` in INSTALLED_APPS
+E005  the database store or HISTORY is used without ``django_locks`` in INSTALLED_APPS
 E006  the database store's LOCATION is no alias of DATABASES
 E007  the default store is in memory (with ``--deploy``)
 W008  Django's cache is in the Redis database of the locks

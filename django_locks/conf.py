@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -25,6 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "RENEW": True,
     "KEY_PREFIX": "",
     "HOLDER": None,
+    "HISTORY": None,
     "OPTIONS": {},
 }
 
@@ -99,7 +101,7 @@ def _problems_of(alias: Any, entry: Any) -> Iterator[Problem]:
             str(alias),
         )
         return
-    for test in (_wrong_keys, _wrong_prefix, _wrong_ttl, _wrong_renew, _wrong_holder, _wrong_store):
+    for test in (_wrong_keys, _wrong_prefix, _wrong_ttl, _wrong_renew, _wrong_holder, _wrong_history, _wrong_store):
         yield from (Problem(problem.id, problem.message, problem.hint, alias) for problem in test(alias, entry))
 
 
@@ -144,6 +146,23 @@ def _wrong_holder(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
             "E001",
             f"LOCKS[{alias!r}]['HOLDER'] is {holder!r}.",
             "Use a label, the dotted path of a callable that returns one, or None for host:pid:thread.",
+        )
+
+
+def _wrong_history(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
+    kept = entry.get("HISTORY")
+    if kept is None:
+        return
+    try:
+        clean_duration(kept, f"LOCKS[{alias!r}]['HISTORY']")
+    except (TypeError, ValueError) as error:
+        yield Problem("E004", str(error), "Use a timedelta, such as timedelta(days=30), or None for no history.")
+        return
+    if not apps.is_installed("django_locks"):
+        yield Problem(
+            "E005",
+            f"LOCKS[{alias!r}]['HISTORY'] is set, but 'django_locks' is not in INSTALLED_APPS.",
+            "Add it there and run `manage.py migrate`: the history is a table.",
         )
 
 
@@ -205,6 +224,7 @@ def _build(alias: str) -> LockSettings:
         renew=entry["RENEW"],
         prefix=f"{prefix}:" if prefix else "",
         holder=_holder(alias, entry["HOLDER"]),
+        history=None if entry["HISTORY"] is None else clean_duration(entry["HISTORY"], "HISTORY"),
     )
 
 

@@ -83,6 +83,7 @@ class LockGuard:
         "_body",
         "_confined",
         "_enforced",
+        "_error",
         "_expires",
         "_fault",
         "_grant",
@@ -109,6 +110,7 @@ class LockGuard:
         self._why_lost = ""
         self._fault = ""  # text: an exception's frames know the whole batch, and would keep dropped guards alive
         self._body: CancelOnLoss | None = None
+        self._error: type[BaseException] | None = None
         self.in_flight = math.inf
         self._confined = confined
         self._count(grant.sent, self._capped(terms.ttl, grant.sent))
@@ -237,7 +239,7 @@ class LockGuard:
         except BaseException:
             self._undo_release(before)
             raise
-        return self._after_release(released, before)
+        return self._after_release(released, before, outcome)
 
     async def _arelease(self, outcome: str) -> bool:
         self._lift_enforcement()
@@ -249,7 +251,7 @@ class LockGuard:
         except BaseException:
             self._undo_release(before)
             raise
-        return self._after_release(released, before)
+        return self._after_release(released, before, outcome)
 
     def _lift_enforcement(self) -> None:
         enforced, self._enforced = self._enforced, ()
@@ -275,12 +277,14 @@ class LockGuard:
         hold_for = 0.0 if at_least is None else max(0.0, self._granted + at_least - clock.now())
         return self.key, self.owner, hold_for, outcome
 
-    def _after_release(self, released: bool, before: _State) -> bool:
+    def _after_release(self, released: bool, before: _State, outcome: str) -> bool:
         if released:
             self._end(_State.RELEASED, _State.RELEASING)
             self.store.waiters.wake(self.key)
             self.store.waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
-            signals.lease_released.send_robust(type(self), alias=self.alias, name=self.name, guard=self)
+            signals.lease_released.send_robust(
+                type(self), alias=self.alias, name=self.name, guard=self, outcome=outcome, error=self._error
+            )
         elif before is _State.HELD:
             self._lose(NOT_OURS, _State.RELEASING)
         else:
@@ -518,7 +522,7 @@ class LockGuard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        outcome = FAILED if error else RELEASED
+        self._error, outcome = kind, FAILED if error else RELEASED
         if not self._leave_later(outcome):
             self._leave(outcome)
         self._report_loss(error)
@@ -575,7 +579,7 @@ class LockGuard:
     ) -> None:
         body, self._body = self._body, None
         cancelled_by_loss = body is not None and body.leave(error)
-        outcome = FAILED if error else RELEASED
+        self._error, outcome = kind, FAILED if error else RELEASED
         if not await self._aleave_later(outcome):
             await self._aleave(outcome)
         self._report_loss(None if cancelled_by_loss else error)

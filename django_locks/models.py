@@ -156,6 +156,7 @@ class Lease(models.Model):
     fence = models.BigIntegerField(_("fence"))
     acquired_at = InstantField(_("acquired at"))
     expires_at = InstantField(_("expires at"))
+    renewed_at = InstantField(_("renewed at"), null=True, blank=True)  # may be of an earlier hold
     released_at = InstantField(_("released at"), null=True, blank=True)
     outcome = models.CharField(_("outcome"), max_length=16, blank=True, default="")
 
@@ -163,7 +164,60 @@ class Lease(models.Model):
         verbose_name = _("lease")
         verbose_name_plural = _("leases")
         default_permissions = ("view",)
-        permissions = [("break_lease", "Can break a lease")]
+        permissions = [("break_lease", "Can break a lease"), ("pause_lease", "Can pause a lock")]
 
     def __str__(self) -> str:
         return printable(self.name)
+
+
+class Run(models.Model):
+    """One hold of a lock, kept for as long as ``HISTORY`` of ``LOCKS`` says. Moments are by the holder's clock.
+
+    ``outcome`` is empty until the end is known: ``released``; ``failed``, by an exception of the class ``error``;
+    ``lost``, as its holder was told; ``broken`` by a person; or ``expired``: never given back, which the next holder
+    noticed at ``ended``.
+    """
+
+    name = NameField(_("name"), max_length=255)  # as it is stored, with the prefix
+    store = models.CharField(_("store"), max_length=100)
+    holder = NameField(_("holder"), max_length=HOLDER_LENGTH, blank=True)
+    fence = models.BigIntegerField(_("fence"))
+    started = InstantField(_("started"))
+    ended = InstantField(_("ended"), null=True, blank=True)
+    outcome = models.CharField(_("outcome"), max_length=16, blank=True, default="")
+    error = models.CharField(_("error"), max_length=200, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        default_permissions = ()
+        indexes = [
+            models.Index(fields=["name", "store", "fence"], name="django_locks_run_of"),
+            models.Index(fields=["ended"], name="django_locks_run_ended"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{printable(self.name)} ({self.fence})"
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from the start to the end, or ``None`` while that is not known."""
+        return None if self.ended is None else float((self.ended - self.started).total_seconds())
+
+
+class Skips(models.Model):
+    """How often a decorated call was not run in one hour, since somebody else held the lock: a row a lock and hour."""
+
+    name = NameField(_("name"), max_length=255)
+    store = models.CharField(_("store"), max_length=100)
+    hour = InstantField(_("hour"))
+    count = models.BigIntegerField(_("count"))
+
+    class Meta:
+        verbose_name = _("skips")
+        verbose_name_plural = _("skips")
+        default_permissions = ()
+        constraints = [models.UniqueConstraint(fields=["hour", "store", "name"], name="django_locks_skips_of")]
+
+    def __str__(self) -> str:
+        return f"{printable(self.name)}: {self.count}"

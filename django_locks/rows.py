@@ -1,107 +1,120 @@
-"""The rows that the admin shows: where they are, what each one says, and which service frees its lock."""
+"""What the admin says of one lock, wherever it was found. No I/O."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Iterator
-from datetime import datetime
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from django.db.models import Q, QuerySet, Value
-from django.utils.translation import gettext, pgettext
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext, pgettext, pgettext_lazy
 
-from django_locks.conf import entries, locks
-from django_locks.exceptions import InvalidLockStore
-from django_locks.models import InstantField, Lease
-from django_locks.service import LocksService
-from django_locks.stores.base import BROKEN, FAILED, RELEASED
-from django_locks.stores.database import DatabaseStore
+from django_locks import clock
+from django_locks.history import EXPIRED, LOST
+from django_locks.stores.base import BROKEN, FAILED, RELEASED, RESUMED
 from django_locks.text import printable
-from django_locks.values import NAME_LENGTH, describe_duration
+from django_locks.values import PAUSED, LeaseInfo, describe_duration
 
-HELD, COOLING, FREE = "held", "cooling", "free"
-STATES = {HELD: _("Held"), COOLING: _("Cooling down"), FREE: _("Free")}
+if TYPE_CHECKING:
+    from django_locks.models import Lease, Run
+
+HELD, COOLING, PAUSED_STATE, FREE, LIVE = "held", "cooling", "paused", "free", "live"
+STATES = {
+    HELD: pgettext_lazy("state of a lock", "Held"),
+    COOLING: pgettext_lazy("state of a lock", "Cooling down"),
+    PAUSED_STATE: pgettext_lazy("state of a lock", "Paused"),
+    FREE: pgettext_lazy("state of a lock", "Free"),
+}
+MARKS = {HELD: "●", COOLING: "◐", PAUSED_STATE: "‖", FREE: "○"}
 NO_BREAK = "\N{NO-BREAK SPACE}"
-MARKS = {HELD: "●", COOLING: "◐", FREE: "○"}
 
 
-def source() -> DatabaseStore | None:
-    """Return the store whose rows are shown: that of the first entry of ``LOCKS`` which keeps them in a database."""
-    return next((store for _, store in _database_stores()), None)
-
-
-def service_of(name: str) -> tuple[LocksService, str] | None:
-    """Return a service that can free a stored name, and the name without its prefix.
-
-    Entries that share the table differ in their ``KEY_PREFIX``. ``None``: the row is of none of this project's.
-    """
-    shown = source()
-    for alias, store in _database_stores():
-        prefix = entries(alias).prefix
-        short = name.removeprefix(prefix)
-        if (
-            shown
-            and store.database_alias == shown.database_alias
-            and name.startswith(prefix)
-            and len(short) <= NAME_LENGTH
-        ):
-            return locks.using(alias), short
-    return None
-
-
-def _database_stores() -> Iterator[tuple[str, DatabaseStore]]:
-    for alias in entries:
-        try:
-            store = entries(alias).store
-        except InvalidLockStore:
-            continue  # the system checks speak of it
-        if isinstance(store, DatabaseStore):
-            yield alias, store
-
-
-def rows(store: DatabaseStore, now: datetime) -> QuerySet[Lease]:
-    """Return all rows, each with the moment ``now`` at which its state is to be told."""
-    return Lease._default_manager.using(store.database_alias).annotate(now=Value(now, output_field=InstantField()))
-
-
-def in_state(state: str, now: datetime) -> Q:
-    """Return the condition for rows in this state."""
-    if state == FREE:
-        return Q(expires_at__lte=now)
-    kept = Q(owner="")
-    return Q(expires_at__gt=now) & (kept if state == COOLING else ~kept)
-
-
+@dataclass(frozen=True)
 class Row:
-    """What one row says."""
+    """A lock: who has it, or who had it last. ``now`` is its store's time, and all moments are by that clock."""
 
-    def __init__(self, lease: Any) -> None:
-        self.lease = lease
-        self.now: datetime = lease.now
+    alias: str
+    stored: str
+    state: str
+    holder: str
+    fence: int
+    now: datetime
+    acquired_at: datetime
+    expires_at: datetime
+    ttl: float  #: seconds from its last renewal to its end, as far as is known
+    renewed_at: datetime | None = None
+    ended_at: datetime | None = None  #: when the last run ended, or None while it goes on
+    outcome: str = ""
+    error: str = ""
+
+    @classmethod
+    def of_lease(cls, lease: LeaseInfo, alias: str, ttl: float) -> Row:
+        """Return the row of a live lease, as its store tells it. ``ttl`` is what such leases usually have."""
+        now = lease.expires_at - timedelta(seconds=lease.remaining)
+        return cls(
+            alias=alias,
+            stored=lease.name,
+            state=lease.state,
+            holder=lease.holder,
+            fence=lease.fence,
+            now=now,
+            acquired_at=lease.acquired_at,
+            expires_at=lease.expires_at,
+            ttl=max(ttl, lease.remaining),
+        )
+
+    @classmethod
+    def of_model(cls, lease: Lease, alias: str, now: datetime, ttl: float) -> Row:
+        """Return the row of a row of the table, live or not."""
+        state = _state(lease.owner) if lease.expires_at > now else FREE
+        renewed = lease.renewed_at
+        if renewed is None or renewed < lease.acquired_at or state != HELD:
+            renewed = None
+        start = renewed or lease.acquired_at
+        known = state == HELD and start <= now
+        return cls(
+            alias=alias,
+            stored=lease.name,
+            state=state,
+            holder=lease.holder,
+            fence=lease.fence,
+            now=now,
+            acquired_at=lease.acquired_at,
+            expires_at=lease.expires_at,
+            ttl=(lease.expires_at - start).total_seconds() if known else ttl,
+            renewed_at=renewed,
+            ended_at=None if state in (HELD, PAUSED_STATE) else lease.released_at or lease.expires_at,
+            outcome=lease.outcome or ("" if state in (HELD, PAUSED_STATE) else _unsaid(lease.owner)),
+        )
+
+    @classmethod
+    def of_run(cls, run: Run, alias: str) -> Row:
+        """Return the row of a free lock that only the history remembers."""
+        now = clock.wall()
+        return cls(
+            alias=alias,
+            stored=run.name,
+            state=FREE,
+            holder=run.holder,
+            fence=run.fence,
+            now=now,
+            acquired_at=run.started,
+            expires_at=run.ended or now,
+            ttl=0,
+            ended_at=run.ended,
+            outcome=run.outcome or EXPIRED,
+            error=run.error,
+        )
 
     @property
     def name(self) -> str:
         """The lock's name, as it can be shown."""
-        return printable(self.lease.name)
+        return printable(self.stored)
 
     @property
-    def holder(self) -> str:
-        """The holder, as it can be shown."""
-        return printable(self.lease.holder)
-
-    @property
-    def state(self) -> str:
-        """One of ``STATES``."""
-        if self.lease.expires_at <= self.now:
-            return FREE
-        return HELD if self.lease.owner else COOLING
-
-    @property
-    def label(self) -> str:
-        """The state, for people."""
-        return _unbroken(f"{MARKS[self.state]} {STATES[self.state]}")
+    def who(self) -> str:
+        """The holder, or the note of a pause, as it can be shown."""
+        return printable(self.holder)
 
     @property
     def live(self) -> bool:
@@ -109,63 +122,99 @@ class Row:
         return self.state != FREE
 
     @property
-    def age(self) -> str | None:
-        """For how long it has been held by now, for people."""
-        return _between(self.lease.acquired_at, self.now) if self.state == HELD else None
+    def mark(self) -> str:
+        return MARKS[self.state]
 
     @property
-    def remaining(self) -> str | None:
-        """How long the name stays taken unless renewed, for people."""
-        return _between(self.now, self.lease.expires_at) if self.live else None
+    def label(self) -> str:
+        """The state, for people."""
+        return str(STATES[self.state])
 
     @property
-    def ended_at(self) -> datetime | None:
-        """When the last run ended, or ``None`` while it goes on."""
-        end: datetime = self.lease.released_at or self.lease.expires_at
-        return None if self.state == HELD else end
+    def remaining(self) -> float:
+        """Seconds until it is free unless renewed."""
+        return max(0.0, (self.expires_at - self.now).total_seconds()) if self.live else 0.0
 
     @property
-    def last_run(self) -> str | None:
-        """When the last run ended and how, for people."""
-        if self.ended_at is None:
-            return None
-        parts = {"ago": _between(self.ended_at, self.now), "how": self._outcome()}
-        return _unbroken(gettext("%(ago)s ago, %(how)s") % parts)
+    def remaining_ms(self) -> int:
+        return int(self.remaining * 1000)
 
     @property
-    def took(self) -> str | None:
+    def age(self) -> float:
+        """Seconds since it was taken."""
+        return max(0.0, (self.now - self.acquired_at).total_seconds())
+
+    @property
+    def age_ms(self) -> int:
+        return int(self.age * 1000)
+
+    @property
+    def since_renewal(self) -> float | None:
+        """Seconds since its holder renewed it, or ``None`` if it never did or that is not known."""
+        return None if self.renewed_at is None else max(0.0, (self.now - self.renewed_at).total_seconds())
+
+    @property
+    def is_late(self) -> bool:
+        """Has its holder missed a renewal, which it makes at a third of the TTL?"""
+        return self.since_renewal is not None and self.since_renewal > self.ttl / 2
+
+    @property
+    def ttl_ms(self) -> int:
+        return max(1, int(self.ttl * 1000))
+
+    @property
+    def age_label(self) -> str:
+        return spoken(self.age)
+
+    @property
+    def remaining_label(self) -> str:
+        return spoken(self.remaining)
+
+    @property
+    def renewed_label(self) -> str | None:
+        return None if self.since_renewal is None else spoken(self.since_renewal)
+
+    @property
+    def ended_label(self) -> str | None:
+        """How long ago the last run ended, for people."""
+        return None if self.ended_at is None else spoken((self.now - self.ended_at).total_seconds())
+
+    @property
+    def took_label(self) -> str | None:
         """How long the last run took, for people."""
-        return None if self.ended_at is None else _between(self.lease.acquired_at, self.ended_at)
+        return None if self.ended_at is None else spoken((self.ended_at - self.acquired_at).total_seconds())
 
-    def _outcome(self) -> str:
-        outcomes = {
-            RELEASED: pgettext("end of a lease", "released"),
-            FAILED: pgettext("end of a lease", "failed"),
-            BROKEN: pgettext("end of a lease", "broken"),
-        }
-        return outcomes.get(self.lease.outcome, pgettext("end of a lease", "ran out"))
+    @property
+    def outcome_label(self) -> str:
+        return outcome_label(self.outcome, self.error)
 
 
-def _between(start: datetime, end: datetime) -> str:
-    return _unbroken(describe_duration((end - start).total_seconds()))
+def _state(owner: str) -> str:
+    return {"": COOLING, PAUSED: PAUSED_STATE}.get(owner, HELD)
 
 
-def _unbroken(text: str) -> str:
-    return text.replace(" ", NO_BREAK)
+def _unsaid(owner: str) -> str:
+    """Return how a hold of this owner ended that nobody has given back."""
+    return RESUMED if owner == PAUSED else EXPIRED
 
 
-def key_of(name: str) -> str:
-    """Return the name in letters and digits alone.
+def outcome_label(outcome: str, error: str = "") -> str:
+    """Return how a run ended, for people."""
+    labels: Mapping[str, str] = {
+        "": pgettext("end of a lease", "running"),
+        RELEASED: pgettext("end of a lease", "released"),
+        FAILED: pgettext("end of a lease", "failed"),
+        BROKEN: pgettext("end of a lease", "broken"),
+        RESUMED: pgettext("end of a lease", "pause over"),
+        LOST: pgettext("end of a lease", "lost"),
+        EXPIRED: pgettext("end of a lease", "ran out"),
+    }
+    label = labels.get(outcome, printable(outcome))
+    if error:
+        return gettext("%(outcome)s: %(error)s") % {"outcome": label, "error": printable(error)}
+    return label
 
-    The admin's own quoting keeps dots, and ``../change/`` is another page than that of the lock ``..``.
-    """
-    return base64.b32encode(name.encode()).decode().rstrip("=").lower()
 
-
-def name_of(key: str) -> str | None:
-    """Return the name of a key, or ``None`` if it is none."""
-    try:
-        name = base64.b32decode(key.upper() + "=" * (-len(key) % 8)).decode()
-    except (binascii.Error, ValueError):
-        return None
-    return name if key_of(name) == key and "\0" not in name else None
+def spoken(seconds: float) -> str:
+    """Return a duration for people, which stays in one line."""
+    return describe_duration(seconds).replace(" ", NO_BREAK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Literal, NamedTuple, Never, TypedDict, Unpack, overload
 
-from . import clock
+from . import clock, signals
 from .blocks import Lock, LockMany
 from .claims import Claim
 from .decorators import Decorator, OnBusy, Skipped
@@ -15,7 +15,7 @@ from .guard import LockGuard
 from .leader import Leader
 from .orders import is_task
 from .signatures import AsyncLocking, C, Locking, P, R, S, TaskT, X
-from .stores.base import BROKEN, BaseStore
+from .stores.base import BROKEN, RESUMED, BaseStore
 from .tasks import see_through
 from .values import (
     NAME_LENGTH,
@@ -40,6 +40,7 @@ class LockSettings(NamedTuple):
     renew: bool
     prefix: str  #: what precedes every name in the store: ``"stg:"``, or nothing
     holder: Callable[[], str]
+    history: float | None = None  #: seconds to keep the record of a hold, or None: keep none
 
 
 class HoldOptions(TypedDict, total=False):
@@ -346,7 +347,7 @@ class LocksService:
         lease = settings.store.get(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return settings.store.release(key, lease.owner, outcome=BROKEN)
+        return self._broken(name, lease, settings.store.release(key, lease.owner, outcome=BROKEN))
 
     async def aforce_release(self, name: str, *, fence: int | None = None) -> bool:
         """Do as `force_release`."""
@@ -355,7 +356,12 @@ class LocksService:
         lease = await settings.store.aget(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN))
+        return self._broken(name, lease, await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN)))
+
+    def _broken(self, name: str, lease: LeaseInfo, done: bool) -> bool:
+        if done:
+            signals.lease_broken.send_robust(type(self), alias=self.alias, name=name, lease=lease)
+        return done
 
     def force_extend(self, name: str, ttl: Seconds, *, fence: int | None = None) -> bool:
         """Let the lease of whoever holds the lock end ``ttl`` seconds from now, and return whether there was one.
@@ -383,7 +389,7 @@ class LocksService:
     def resume(self, name: str) -> bool:
         """Put a paused lock back into use, and return whether it was paused."""
         name, settings = clean_name(name), self._settings(self.alias)
-        return settings.store.release(settings.prefix + name, PAUSED)
+        return settings.store.release(settings.prefix + name, PAUSED, outcome=RESUMED)
 
     def _claim(self, name: str, wish: _Wish, is_async: bool = False, enforce: bool = False) -> Claim:
         settings = self._settings(self.alias)

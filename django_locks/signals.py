@@ -5,7 +5,8 @@ All have ``alias`` and ``name`` (as the caller wrote it). Sent by the class `Loc
 ``lease_acquired``
     A lock was granted.
 ``lease_released``
-    The lease was still ours, and has been given back.
+    The lease was still ours, and has been given back. ``outcome`` is ``"released"``, or ``"failed"`` if its block ended
+    in an exception, whose class ``error`` is (else ``None``).
 ``lease_lost``
     It is not ours any more; ``reason`` says why. Sent once, from another thread.
 
@@ -13,6 +14,11 @@ Sent by ``with_lock``, with ``lease``, the `LeaseInfo` of the holder (``None`` i
 
 ``lock_skipped``
     A decorated function was not run.
+
+Sent by `LocksService`, with ``lease``, the `LeaseInfo` of the holder:
+
+``lease_broken``
+    Somebody freed the lock by force.
 """
 
 from __future__ import annotations
@@ -22,4 +28,5 @@ from django.dispatch import Signal
 lease_acquired = Signal()
 lease_released = Signal()
 lease_lost = Signal()
+lease_broken = Signal()
 lock_skipped = Signal()

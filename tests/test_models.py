@@ -111,7 +111,7 @@ def test_only_the_name_is_indexed(kind: str, collation: str, connect: Connect) -
     assert {column.name: column.collation for column in columns}["name"] == collation
 
 
-def test_permissions_are_to_view_and_to_break() -> None:
+def test_permissions_are_to_view_to_break_and_to_pause() -> None:
     assert Lease._meta.default_permissions == ("view",)
-    assert Lease._meta.permissions == [("break_lease", "Can break a lease")]
+    assert Lease._meta.permissions == [("break_lease", "Can break a lease"), ("pause_lease", "Can pause a lock")]
     assert str(lease()) == "job"

@@ -26,7 +26,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from django_locks.exceptions import StoreUnavailable
 from django_locks.stores.waiting import Waiters, Watch
@@ -36,16 +36,25 @@ if TYPE_CHECKING:
     from django.core.checks import CheckMessage
 
 #: How a hold can end, as far as the store is told.
-RELEASED, FAILED, BROKEN = "released", "failed", "broken"
+RELEASED, FAILED, BROKEN, RESUMED = "released", "failed", "broken", "resumed"
 
 Claim = tuple[str, str, float]  #: name, owner, ttl
+
+
+class Browsed(NamedTuple):
+    """A page of live leases."""
+
+    total: int  #: how many there are
+    soon: int  #: how many of them end soon
+    leases: list[LeaseInfo]
+
 
 T = TypeVar("T")
 
 
 class _Here(threading.local):
     #: Is this thread one of the package's own, and what for?
-    own: Literal["", "renewal", "callers"] = ""
+    own: Literal["", "renewal", "callers", "history"] = ""
     #: Is it asking a store just now?
     asking = False
 
@@ -112,6 +121,14 @@ class BaseStore:
     def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
         """Yield all live leases whose name begins with ``prefix``, ordered by name where that is cheap."""
         raise NotImplementedError
+
+    def browse(self, start: int, size: int, soon: float) -> Browsed:
+        """Return a page of ``size`` live leases from number ``start`` on, for people who look at all of them.
+
+        Ordered by name, or by their end where there are many and that is cheaper. ``soon`` is in seconds.
+        """
+        found = list(self.leases())
+        return Browsed(len(found), sum(lease.remaining < soon for lease in found), found[start : start + size])
 
     def watch(self, name: str) -> Watch:
         """Return a context manager whose ``wait(timeout)`` returns when the name may be free.

@@ -123,6 +123,14 @@ end
 return reply
 """)
 
+PAGE = Script("""
+local time = redis.call('TIME')
+local now_ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
+local now, soon = string.format('%.0f', now_ms), string.format('%.0f', now_ms + ARGV[2])
+local page = redis.call('ZRANGEBYSCORE', KEYS[1], now, '+inf', 'WITHSCORES', 'LIMIT', ARGV[3], ARGV[1])
+return {redis.call('ZCOUNT', KEYS[1], now, '+inf'), redis.call('ZCOUNT', KEYS[1], now, '(' .. soon), page}
+""")
+
 TRIM = Script("""
 local time = redis.call('TIME')
 local now_ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
@@ -190,6 +198,10 @@ class Wire:
     def names(self, bucket: Bucket, cursor: bytes, prefix: str) -> Call:
         """Ask for the next cursor and a page of live names; ``b"0"`` begins and ends. A name may come twice."""
         return Call(NAMES, (1, bucket.index, cursor, prefix.encode()))
+
+    def page(self, bucket: Bucket, start: int, size: int, soon: float) -> Call:
+        """Ask how many are live, how many end soon, and for the names that end first, each with its end."""
+        return Call(PAGE, (1, bucket.index, size, milliseconds(soon), start))
 
     def trim(self, bucket: Bucket) -> Call:
         """Ask the index to forget what has expired."""

@@ -54,6 +54,10 @@ class Waiters:
     def __contains__(self, name: object) -> bool:
         return name in self._queues
 
+    def count(self, name: str) -> int:
+        """Return how many of this process wait for the name."""
+        return len(self._queues.get(name, ()))
+
     def watch(self, name: str) -> Watch:
         """Return a place in the queue for the name: a context manager."""
         return Watch(self, name)

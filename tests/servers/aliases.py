@@ -28,9 +28,10 @@ def registered(alias: str, settings: dict[str, Any], *, migrate: bool = True) ->
 
 
 def empty(alias: str) -> None:
-    """Forget all leases there."""
+    """Forget all leases there, and their history."""
     with connections[alias].cursor() as cursor:
-        cursor.execute("DELETE FROM django_locks_lease")
+        for table in ("lease", "run", "skips"):
+            cursor.execute(f"DELETE FROM django_locks_{table}")
 
 
 def _migrate_once(alias: str) -> None:

@@ -23,7 +23,8 @@ UPDATE {table} SET {owner} = '', {released_at} = {now}, {outcome} = %(outcome)s,
 WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}"""
 
 RENEW_ONE = """
-UPDATE {table} SET {expires_at} = {now} + %(ttl)s WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}"""
+UPDATE {table} SET {renewed_at} = {now}, {expires_at} = {now} + %(ttl)s
+WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}"""
 
 LOCK = "SELECT 1 FROM {table} WHERE {name} = %(name)s AND {owner} = %(owner)s FOR UPDATE"
 

@@ -70,7 +70,7 @@ class GenericStatements(Statements):
     def renew_one(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
         now = self.clock(connection)
         held = _live(connection, now).filter(name=name, owner=owner)
-        return held.update(expires_at=from_micros(now + self._micros(ttl))) > 0
+        return held.update(renewed_at=from_micros(now), expires_at=from_micros(now + self._micros(ttl))) > 0
 
     def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
         return bool(_rows(connection).select_for_update().filter(name=name, owner=owner))

@@ -30,7 +30,7 @@ ON DUPLICATE KEY UPDATE
 ACQUIRE = ACQUIRE.replace("{over}", "{expires_at} <= {now}").replace("{ours}", "{owner} = %(owner)s")
 
 # The list of names is for MariaDB, which reads the whole table for a comparison of pairs alone, and locks as it goes.
-RENEW = "UPDATE {table} SET {expires_at} = {now} + %(ttl)s WHERE {still_ours}"
+RENEW = "UPDATE {table} SET {renewed_at} = {now}, {expires_at} = {now} + %(ttl)s WHERE {still_ours}"
 STILL_OURS = "SELECT {name} FROM {table} WHERE {still_ours}"
 
 

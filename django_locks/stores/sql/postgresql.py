@@ -31,7 +31,7 @@ WHERE l.{owner} = excluded.{owner} OR l.{expires_at} <= {now}
 RETURNING l.{fence}""".replace("{same}", "l.{owner} = excluded.{owner} AND l.{expires_at} > {now}")
 
 RENEW = """
-UPDATE {table} AS l SET {expires_at} = {now} + v.ttl
+UPDATE {table} AS l SET {renewed_at} = {now}, {expires_at} = {now} + v.ttl
 FROM unnest(%(names)s::varchar[], %(owners)s::varchar[], %(ttls)s::bigint[]) AS v (name, owner, ttl)
 WHERE l.{name} = v.name AND l.{owner} = v.owner AND l.{expires_at} > {now}
 RETURNING l.{name}"""

@@ -29,7 +29,7 @@ RENEW = """
 WITH v (lease_name, lease_owner, ttl) AS (
   SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]')
   FROM json_each(%(claims)s))
-UPDATE {table} SET {expires_at} = {now} + v.ttl FROM v
+UPDATE {table} SET {renewed_at} = {now}, {expires_at} = {now} + v.ttl FROM v
 WHERE {name} = v.lease_name AND {owner} = v.lease_owner AND {live}
 RETURNING {name}"""
 
