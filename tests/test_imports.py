@@ -15,7 +15,7 @@ PACKAGE = Path(django_locks.__file__).parent
 
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
-    ["exceptions", "values", "clock", "signals", "text", "instants", "transactions"],
+    ["exceptions", "values", "clock", "signals", "logs", "text", "instants", "transactions"],
     ["models", "stores.waiting", "tasks", "naming", "commands", "orders", "signatures"],
     ["stores.base"],
     [

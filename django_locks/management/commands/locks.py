@@ -16,7 +16,7 @@ from django_locks.management.arguments import FREE, USAGE, add_subcommands
 from django_locks.management.run import Run
 from django_locks.service import LocksService
 from django_locks.text import printable, table
-from django_locks.values import LeaseInfo, describe_duration, describe_lease
+from django_locks.values import LeaseInfo, Name, describe_duration, describe_lease
 
 
 class Command(BaseCommand):
@@ -93,7 +93,7 @@ class Command(BaseCommand):
     ) -> None:
         run = Run(command)
         try:
-            with service.acquire(name, wait=wait, ttl=ttl, at_least=at_least):
+            with service.acquire(Name(name, name), wait=wait, ttl=ttl, at_least=at_least):
                 code = run()
                 if code:
                     raise _RunFailed(code)
