@@ -36,7 +36,7 @@ class LocksPanel(Panel):
 
     @property
     def nav_subtitle(self) -> str:
-        stats: dict[str, Any] = self.get_stats()
+        stats: dict[str, Any] = self.get_stats()  # type: ignore[no-untyped-call]
         return translated("%(taken)d taken, %(refused)d refused") % stats
 
     def enable_instrumentation(self) -> None:
@@ -48,7 +48,9 @@ class LocksPanel(Panel):
     def generate_stats(self, request: Any, response: Any) -> None:
         refused = sum(row["outcome"] == "refused" for row in self.rows)
         waited = sum(row["waited"] for row in self.rows)
-        self.record_stats({"rows": self.rows, "taken": len(self.rows) - refused, "refused": refused, "waited": waited})
+        self.record_stats(  # type: ignore[no-untyped-call]
+            {"rows": self.rows, "taken": len(self.rows) - refused, "refused": refused, "waited": waited}
+        )
 
 
 def _note(alias: str, name: str, template: str, waited: float, outcome: str, holder: str) -> Row | None:
