@@ -46,6 +46,7 @@ ROWS = [
     ["testing"],
     ["testing.pytest_plugin"],
     ["contrib.celery", "contrib.dramatiq", "contrib.huey"],
+    ["contrib.debug_toolbar", "contrib.health_check", "contrib.opentelemetry", "contrib.prometheus", "contrib.sentry"],
     ["contrib.django_celery_beat"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}
