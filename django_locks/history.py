@@ -10,22 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from asgiref.sync import sync_to_async
+from django.core.signals import setting_changed
+from django.dispatch import Signal
 
 from . import clock, signals
-from .conf import entries
+from .conf import configured, entries
 from .exceptions import InvalidLockStore
+from .logs import log_extra
 from .recorder import Recorder
 from .stores.base import BROKEN, FAILED, RELEASED, here
 from .stores.connections import connection_to, is_confined, leave_thread, may_be_confined
 from .stores.sql.faults import persist
 from .transactions import is_in_transaction
+from .values import TEMPLATE_LENGTH
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -51,6 +55,8 @@ class Start(NamedTuple):
     fence: int
     holder: str
     started: datetime
+    template: str = ""
+    waited: float = 0.0
 
 
 class End(NamedTuple):
@@ -66,18 +72,42 @@ class Skip(NamedTuple):
     store: str
     name: str
     hour: datetime
+    template: str = ""
 
 
 Record = Start | End | Skip
 
 
 def connect() -> None:
-    """Receive the signals from now on."""
-    signals.lease_acquired.connect(_acquired, dispatch_uid="django_locks.history")
-    signals.lease_released.connect(_released, dispatch_uid="django_locks.history")
-    signals.lease_lost.connect(_lost, dispatch_uid="django_locks.history")
-    signals.lease_broken.connect(_broken, dispatch_uid="django_locks.history")
-    signals.lock_skipped.connect(_skipped, dispatch_uid="django_locks.history")
+    """Receive the signals from now on, as long as an entry of ``LOCKS`` has ``HISTORY``: a receiver costs each lock."""
+    setting_changed.connect(_setting_changed, dispatch_uid="django_locks.history")
+    _setting_changed(setting="LOCKS")
+
+
+def _setting_changed(*, setting: str, **kwargs: Any) -> None:
+    if setting != "LOCKS":
+        return
+    for signal, receiver in _receivers().items():
+        if _is_wanted():
+            signal.connect(receiver, dispatch_uid="django_locks.history")
+        else:
+            signal.disconnect(dispatch_uid="django_locks.history")
+
+
+def _receivers() -> dict[Signal, Callable[..., None]]:
+    return {
+        signals.lease_acquired: _acquired,
+        signals.lease_released: _released,
+        signals.lease_lost: _lost,
+        signals.lease_broken: _broken,
+        signals.lock_skipped: _skipped,
+    }
+
+
+def _is_wanted() -> bool:
+    locks = configured()  # which may be wrong in any way
+    found = locks.values() if isinstance(locks, Mapping) else ()
+    return any(isinstance(entry, Mapping) and entry.get("HISTORY") is not None for entry in found)
 
 
 def flush(timeout: float = 5.0) -> bool:
@@ -165,9 +195,10 @@ def last_day() -> Day | None:
 # What happens
 
 
-def _acquired(*, alias: str, guard: LockGuard, **kwargs: Any) -> None:
+def _acquired(*, alias: str, guard: LockGuard, template: str, waited: float, **kwargs: Any) -> None:
     if _is_kept(alias):
-        _record(alias, Start(alias, guard.key, guard.fence, guard.holder, guard.acquired_at))
+        template = template[:TEMPLATE_LENGTH]
+        _record(alias, Start(alias, guard.key, guard.fence, guard.holder, guard.acquired_at, template, waited))
 
 
 def _released(*, alias: str, guard: LockGuard, outcome: str, error: type | None, **kwargs: Any) -> None:
@@ -185,10 +216,10 @@ def _broken(*, alias: str, name: str, lease: LeaseInfo, **kwargs: Any) -> None:
         _record(alias, End(alias, entries(alias).prefix + name, lease.fence, clock.wall(), BROKEN))
 
 
-def _skipped(*, alias: str, name: str, **kwargs: Any) -> None:
+def _skipped(*, alias: str, name: str, template: str, **kwargs: Any) -> None:
     if _is_kept(alias):
         hour = clock.wall().replace(minute=0, second=0, microsecond=0)
-        _record(alias, Skip(alias, entries(alias).prefix + name, hour))
+        _record(alias, Skip(alias, entries(alias).prefix + name, hour, template[:TEMPLATE_LENGTH]))
 
 
 def _is_kept(alias: str) -> bool:
@@ -240,7 +271,12 @@ def _write_quietly(database: str, record: Record) -> None:
     try:
         _write(database, [record])
     except Exception as error:
-        logger.warning("The history of the lock %r could not be written: %s", record.name, error)
+        logger.warning(
+            "The history of the lock %r could not be written: %s",
+            record.name,
+            error,
+            extra=log_extra(record.name, record.store),
+        )
 
 
 def _write_all(records: list[tuple[str, Record]]) -> None:
@@ -290,7 +326,7 @@ def _skip(database: str, skip: Skip, count: int) -> None:
 
     from .models import Skips
 
-    rows = Skips._base_manager.using(database).filter(**skip._asdict())
+    rows = Skips._base_manager.using(database).filter(store=skip.store, name=skip.name, hour=skip.hour)
     if rows.update(count=F("count") + count):
         return
     try:
