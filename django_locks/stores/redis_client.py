@@ -242,17 +242,15 @@ class Connector:
         """Return what WAIT is given, or ``None`` if no replica need confirm a grant."""
         if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 0:
             raise self.wrong(f"'wait_replicas' must be a number of replicas, not {replicas!r}.")
-        if (
-            isinstance(seconds, bool)
-            or not isinstance(seconds, int | float)
-            or not 0 < seconds < self._patience_of_reply()
-        ):
-            raise self.wrong(f"'wait_timeout' must be more than 0 s and less than the socket_timeout, not {seconds!r}.")
-        if replicas and self.cluster:
+        if not replicas:
+            return None
+        if self.cluster:
             raise self.wrong("'wait_replicas' is for one server with replicas, not for a cluster.")
-        return (replicas, max(1, round(seconds * 1000))) if replicas else None
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < self._reply_timeout():
+            raise self.wrong(f"'wait_timeout' must be more than 0 s and less than the socket_timeout, not {seconds!r}.")
+        return replicas, max(1, round(seconds * 1000))
 
-    def _patience_of_reply(self) -> float:
+    def _reply_timeout(self) -> float:
         timeout = self._options.get("socket_timeout")
         return float("inf") if timeout is None else float(timeout)
 
