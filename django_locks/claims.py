@@ -15,7 +15,7 @@ from .grants import Grant, Taker, Terms
 from .guard import LockGuard, held_by, leaving
 from .stores.base import BaseStore
 from .tasks import is_called_by_sync_code, see_through
-from .values import LeaseInfo, describe_duration, describe_lease, new_owner, unprefixed
+from .values import LeaseInfo, Name, describe_duration, describe_lease, new_owner, unprefixed
 
 
 class Slot(NamedTuple):
@@ -28,13 +28,29 @@ class Slot(NamedTuple):
 class Claim:
     """All tries of one caller have the same owner, so that a grant whose reply was lost is found again."""
 
-    __slots__ = ("holder", "limited", "name", "owner", "prefix", "slots", "store", "taker", "terms")
+    __slots__ = (
+        "_began",
+        "holder",
+        "limited",
+        "name",
+        "owner",
+        "prefix",
+        "slots",
+        "store",
+        "taker",
+        "template",
+        "terms",
+    )
 
     def __init__(
         self, store: BaseStore, name: str, prefix: str, limit: int | None, holder: str, terms: Terms, taker: Taker
     ) -> None:
         self.store = store
         self.name = name
+        self.template = ""
+        if type(name) is Name:
+            self.template = name.template
+            name = self.name = str(name)
         self.prefix = prefix
         self.holder = holder
         self.terms = terms
@@ -42,9 +58,23 @@ class Claim:
         self.taker = taker
         self.limited = limit is not None
         self.slots: Sequence[Slot] = (Slot(name, prefix + name),) if limit is None else _places(name, prefix, limit)
+        self._began = clock.now()
 
     def take(self) -> LockGuard | None:
         """Try once."""
+        guard = self._take()
+        if guard is None and signals.lock_refused.receivers:
+            self._report_refusal(None)
+        return guard
+
+    async def atake(self) -> LockGuard | None:
+        """Try once."""
+        guard = await self._atake()
+        if guard is None and signals.lock_refused.receivers:
+            self._report_refusal(None)
+        return guard
+
+    def _take(self) -> LockGuard | None:
         if leaving and (guard := self._take_up()) is not None:
             return guard
         store = self.store
@@ -60,8 +90,7 @@ class Claim:
                 return guard
         return None
 
-    async def atake(self) -> LockGuard | None:
-        """Try once."""
+    async def _atake(self) -> LockGuard | None:
         if (guard := await self._atake_up()) is not None:
             return guard
         for slot in self.slots:
@@ -78,26 +107,24 @@ class Claim:
 
     def take_within(self, wait: float) -> LockGuard:
         """Try until it is granted or ``wait`` seconds have passed. Raises `LockNotAcquired`, `AlreadyHeld`."""
-        start = clock.now()
-        guard = (self._take_up() if leaving else None) if self._has_to_queue(wait) else self.take()
+        guard = (self._take_up() if leaving else None) if self._has_to_queue(wait) else self._take()
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, self._lease(), 0.0)
         if guard is None and wait > 0:
-            guard = self._wait_until(start + wait)
+            guard = self._wait_until(self._began + wait)
         if guard is None:
-            raise self._refusal(LockNotAcquired, self._lease(), clock.now() - start if wait > 0 else 0.0)
+            raise self._refusal(LockNotAcquired, self._lease(), self._waited() if wait > 0 else 0.0)
         return guard
 
     async def atake_within(self, wait: float) -> LockGuard:
         """Do as `take_within`."""
-        start = clock.now()
-        guard = await (self._atake_up() if self._has_to_queue(wait) else self.atake())
+        guard = await (self._atake_up() if self._has_to_queue(wait) else self._atake())
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, await self._alease(), 0.0)
         if guard is None and wait > 0:
-            guard = await self._await_until(start + wait)
+            guard = await self._await_until(self._began + wait)
         if guard is None:
-            raise self._refusal(LockNotAcquired, await self._alease(), clock.now() - start if wait > 0 else 0.0)
+            raise self._refusal(LockNotAcquired, await self._alease(), self._waited() if wait > 0 else 0.0)
         return guard
 
     def _has_to_queue(self, wait: float) -> bool:
@@ -109,7 +136,7 @@ class Claim:
             while (left := deadline - clock.now()) > 0:
                 lease = self.store.get(self._watched) if watch.is_first and not self.limited else None
                 free = watch.is_first and lease is None and not self.limited
-                if (free or watch.wait(left, lease) or self.limited) and (guard := self.take()) is not None:
+                if (free or watch.wait(left, lease) or self.limited) and (guard := self._take()) is not None:
                     return guard
         return None
 
@@ -118,7 +145,7 @@ class Claim:
             while (left := deadline - clock.now()) > 0:
                 lease = await self.store.aget(self._watched) if watch.is_first and not self.limited else None
                 free = watch.is_first and lease is None and not self.limited
-                if (free or await watch.async_wait(left, lease) or self.limited) and (guard := await self.atake()):
+                if (free or await watch.async_wait(left, lease) or self.limited) and (guard := await self._atake()):
                     return guard
         return None
 
@@ -131,12 +158,19 @@ class Claim:
         return self.terms.ttl if self.terms.max_hold is None else min(self.terms.ttl, self.terms.max_hold)
 
     def _granted(self, slot: Slot, fence: int, sent: float, confined: bool) -> LockGuard:
-        grant = Grant(self.store, slot.name, slot.key, self.owner, self.holder, fence, sent)
+        grant = Grant(self.store, slot.name, slot.key, self.owner, self.holder, fence, sent, self.template)
         guard = LockGuard(grant, self.terms, self.taker, 0.0, confined)
         if guard.discard_if_late():
             raise self.store.unavailable("acquire", slot.name, self._too_slow(clock.now() - sent))
         if signals.lease_acquired.receivers:
-            signals.lease_acquired.send_robust(LockGuard, alias=self.store.alias, name=slot.name, guard=guard)
+            signals.lease_acquired.send_robust(
+                LockGuard,
+                alias=self.store.alias,
+                name=slot.name,
+                template=self.template,
+                guard=guard,
+                waited=self._waited(),
+            )
         return guard
 
     def _take_up(self) -> LockGuard | None:
@@ -196,6 +230,19 @@ class Claim:
             f"{describe_duration(self.terms.ttl)}; the lock was given back. Use a longer TTL, or a faster store."
         )
 
+    def _waited(self) -> float:
+        return clock.now() - self._began
+
+    def _report_refusal(self, lease: LeaseInfo | None) -> None:
+        signals.lock_refused.send_robust(
+            LockGuard,
+            alias=self.store.alias,
+            name=self.name,
+            template=self.template,
+            waited=self._waited(),
+            lease=lease,
+        )
+
     def _refusal(self, kind: type[LockNotAcquired], lease: LeaseInfo | None, waited: float) -> LockNotAcquired:
         if kind is AlreadyHeld:
             why = f"The calling {'thread' if self.taker.task is None else 'task'} has it, and would wait for itself."
@@ -203,6 +250,7 @@ class Claim:
             why = f"Gave up after waiting {describe_duration(waited)}."
         else:
             why = "Did not wait; pass wait= to do so."
+        self._report_refusal(lease)
         which = f"{self.name!r} (store {self.store.alias!r})"
         which += f", all {len(self.slots)} of its places taken," if len(self.slots) > 1 else ""
         return kind(

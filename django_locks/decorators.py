@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from . import signals
 from .commands import command_of, edges
 from .exceptions import LockNotAcquired
+from .logs import log_extra
 from .naming import constant_name, namer
 from .orders import is_task, refuse_wrong_order
-from .values import describe_lease
+from .values import Name, describe_lease
 
 if TYPE_CHECKING:
     from django.core.management.base import BaseCommand
@@ -89,7 +90,7 @@ class Decorator:
         return command
 
     def _decorate_function(self, function: Callable[..., Any], default_name: str) -> Callable[..., Any]:
-        lock_of = self._lock_of(function, default_name)
+        template, lock_of = self._lock_of(function, default_name)
 
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             lock = lock_of(args, kwargs)
@@ -97,7 +98,7 @@ class Decorator:
                 try:
                     stack.enter_context(lock)
                 except LockNotAcquired as busy:
-                    return self._busy(busy, default_name, args)
+                    return self._busy(busy, default_name, template, args)
                 stack.callback(release_begins)
                 return function(*args, **kwargs)
 
@@ -107,7 +108,7 @@ class Decorator:
                 try:
                     await stack.enter_async_context(lock)
                 except LockNotAcquired as busy:
-                    result = self._busy(busy, default_name, args)
+                    result = self._busy(busy, default_name, template, args)
                     return await result if inspect.isawaitable(result) else result
                 return await function(*args, **kwargs)
 
@@ -119,36 +120,44 @@ class Decorator:
 
         return _disguise(async_wrapper if _is_coroutine_function(function) else wrapper, function)
 
-    def _lock_of(self, function: Callable[..., Any], default_name: str) -> Callable[[Any, Any], Any]:
+    def _lock_of(self, function: Callable[..., Any], default_name: str) -> tuple[str, Callable[[Any, Any], Any]]:
         constant = constant_name(self.name, default_name)
         if constant is not None:
-            lock = self.source.lock(constant, **self.options)
-            return lambda args, kwargs: lock
+            lock = self.source.lock(Name(constant, constant), **self.options)
+            return constant, lambda args, kwargs: lock
         name_of = namer(self.name, function)
-        return lambda args, kwargs: self.source.lock(name_of(args, kwargs), **self.options)
+        template = self.name if isinstance(self.name, str) else default_name
+        return template, lambda args, kwargs: self.source.lock(Name(name_of(args, kwargs), template), **self.options)
 
-    def _busy(self, busy: LockNotAcquired, what: str, args: tuple[Any, ...]) -> Any:
+    def _busy(self, busy: LockNotAcquired, what: str, template: str, args: tuple[Any, ...]) -> Any:
         if self.on_busy == "raise":
             raise busy
         if callable(self.on_busy):
             return self.on_busy(busy)
-        _report_skip(busy, what, command_of(args))
+        _report_skip(busy, what, template, command_of(args))
         return SKIPPED
 
 
-def _report_skip(busy: LockNotAcquired, what: str, command: BaseCommand | None) -> None:
-    who = describe_lease(busy.lease)
+def _report_skip(busy: LockNotAcquired, what: str, template: str, command: BaseCommand | None) -> None:
+    lease = busy.lease
+    who = describe_lease(lease)
     logger.info(
         "Skipped %s: the lock %r (store %r) %s.",
         what,
         busy.name,
         busy.alias,
         who,
-        extra={"lock": busy.name, "lock_store": busy.alias, "holder": busy.lease.holder if busy.lease else None},
+        extra=log_extra(
+            busy.name,
+            busy.alias,
+            holder=lease.holder if lease else None,
+            fence=lease.fence if lease else None,
+            template=template,
+        ),
     )
     if command is not None:
         command.stdout.write(f"Skipped: the lock {busy.name!r} {who}.")
-    signals.lock_skipped.send_robust(Decorator, alias=busy.alias, name=busy.name, lease=busy.lease)
+    signals.lock_skipped.send_robust(Decorator, alias=busy.alias, name=busy.name, template=template, lease=lease)
 
 
 def _refuse_unsupported(target: Any) -> None:

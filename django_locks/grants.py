@@ -34,6 +34,7 @@ class Grant(NamedTuple):
     holder: str
     fence: int
     sent: float  #: the holder's clock before the request was sent: the lease is counted from there
+    template: str = ""  #: what the name was made from
 
 
 class Taker(NamedTuple):

@@ -21,6 +21,7 @@ from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
 from .fencing import Enforcement, fenced_atomic
 from .grants import Grant, Taker, Terms
+from .logs import log_extra
 from .renewal import keeper
 from .stores.base import FAILED, RELEASED, BaseStore, Claim
 from .tasks import CancelOnLoss, is_called_by_sync_code, see_through
@@ -154,6 +155,11 @@ class LockGuard:
     def holder(self) -> str:
         """The label that others see."""
         return self._grant.holder
+
+    @property
+    def template(self) -> str:
+        """What the name was made from, as ``"import:{tenant}"``; ``""`` for a name that was given to the service."""
+        return self._grant.template
 
     @property
     def fence(self) -> int:
@@ -323,7 +329,14 @@ class LockGuard:
             waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
         if signals.lease_released.receivers:
             signals.lease_released.send_robust(
-                type(self), alias=self.alias, name=self.name, guard=self, outcome=outcome, error=self._error
+                type(self),
+                alias=self.alias,
+                name=self.name,
+                template=self.template,
+                guard=self,
+                outcome=outcome,
+                error=self._error,
+                held=self._held(),
             )
 
     def _end(self, state: _State, since: _State = _HELD) -> bool:
@@ -418,7 +431,7 @@ class LockGuard:
                 self.name,
                 describe_duration(self.deadline - clock.now()),
                 str(error),
-                extra=self._details(),
+                extra=self.log_extra(),
             )
         self._fault = str(error)
         self.due = again
@@ -517,10 +530,18 @@ class LockGuard:
     def _report_why(self) -> None:
         if self._why_lost == NOT_OURS:
             self._why_lost = self._who_took_it()
-        logger.error("%s", self._loss_message(), extra=self._details())
+        logger.error("%s", self._loss_message(), extra=self.log_extra())
 
     def _signal_loss(self) -> None:
-        signals.lease_lost.send_robust(type(self), alias=self.alias, name=self.name, guard=self, reason=self._why_lost)
+        signals.lease_lost.send_robust(
+            type(self),
+            alias=self.alias,
+            name=self.name,
+            template=self.template,
+            guard=self,
+            reason=self._why_lost,
+            held=self._held(),
+        )
 
     def _who_took_it(self) -> str:
         try:
@@ -537,15 +558,19 @@ class LockGuard:
         return LeaseLost(self._loss_message(), name=self.name, alias=self.alias, guard=self)
 
     def _loss_message(self) -> str:
-        held = describe_duration(clock.now() - self._granted)
+        held = describe_duration(self._held())
         why = self._why_lost or f"has been {self._state.value}"
         return (
             f"The lease of {self.name!r} (store {self.alias!r}, holder {self.holder}, fence {self.fence}, taken {held} "
             f"ago) {why}. Somebody else may hold it: stop, and write nothing in its name."
         )
 
-    def _details(self) -> dict[str, object]:
-        return {"lock": self.name, "lock_store": self.alias, "holder": self.holder, "fence": self.fence}
+    def _held(self) -> float:
+        return clock.now() - self._granted
+
+    def log_extra(self) -> dict[str, object]:
+        """Return what a log record about this guard carries as its ``extra``."""
+        return log_extra(self.name, self.alias, holder=self.holder, fence=self.fence, template=self.template)
 
     # A block
 
@@ -636,7 +661,7 @@ class LockGuard:
             "The lock %r could not be released, and is free when its TTL has run out: %s",
             self.name,
             fault,
-            extra=self._details(),
+            extra=self.log_extra(),
         )
 
     def __del__(self) -> None:

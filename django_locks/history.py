@@ -23,11 +23,13 @@ from django.dispatch import Signal
 from . import clock, signals
 from .conf import configured, entries
 from .exceptions import InvalidLockStore
+from .logs import log_extra
 from .recorder import Recorder
 from .stores.base import BROKEN, FAILED, RELEASED, here
 from .stores.connections import connection_to, is_confined, may_be_confined
 from .stores.sql.faults import persist
 from .transactions import is_in_transaction
+from .values import TEMPLATE_LENGTH
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -53,6 +55,8 @@ class Start(NamedTuple):
     fence: int
     holder: str
     started: datetime
+    template: str = ""
+    waited: float = 0.0
 
 
 class End(NamedTuple):
@@ -68,6 +72,7 @@ class Skip(NamedTuple):
     store: str
     name: str
     hour: datetime
+    template: str = ""
 
 
 Record = Start | End | Skip
@@ -190,9 +195,10 @@ def last_day() -> Day | None:
 # What happens
 
 
-def _acquired(*, alias: str, guard: LockGuard, **kwargs: Any) -> None:
+def _acquired(*, alias: str, guard: LockGuard, template: str, waited: float, **kwargs: Any) -> None:
     if _is_kept(alias):
-        _record(alias, Start(alias, guard.key, guard.fence, guard.holder, guard.acquired_at))
+        template = template[:TEMPLATE_LENGTH]
+        _record(alias, Start(alias, guard.key, guard.fence, guard.holder, guard.acquired_at, template, waited))
 
 
 def _released(*, alias: str, guard: LockGuard, outcome: str, error: type | None, **kwargs: Any) -> None:
@@ -210,10 +216,10 @@ def _broken(*, alias: str, name: str, lease: LeaseInfo, **kwargs: Any) -> None:
         _record(alias, End(alias, entries(alias).prefix + name, lease.fence, clock.wall(), BROKEN))
 
 
-def _skipped(*, alias: str, name: str, **kwargs: Any) -> None:
+def _skipped(*, alias: str, name: str, template: str, **kwargs: Any) -> None:
     if _is_kept(alias):
         hour = clock.wall().replace(minute=0, second=0, microsecond=0)
-        _record(alias, Skip(alias, entries(alias).prefix + name, hour))
+        _record(alias, Skip(alias, entries(alias).prefix + name, hour, template[:TEMPLATE_LENGTH]))
 
 
 def _is_kept(alias: str) -> bool:
@@ -263,7 +269,12 @@ def _write_quietly(database: str, record: Record) -> None:
     try:
         _write(database, [record])
     except Exception as error:
-        logger.warning("The history of the lock %r could not be written: %s", record.name, error)
+        logger.warning(
+            "The history of the lock %r could not be written: %s",
+            record.name,
+            error,
+            extra=log_extra(record.name, record.store),
+        )
 
 
 def _write_all(records: list[tuple[str, Record]]) -> None:
@@ -313,7 +324,7 @@ def _skip(database: str, skip: Skip, count: int) -> None:
 
     from .models import Skips
 
-    rows = Skips._base_manager.using(database).filter(**skip._asdict())
+    rows = Skips._base_manager.using(database).filter(store=skip.store, name=skip.name, hour=skip.hour)
     if rows.update(count=F("count") + count):
         return
     try:

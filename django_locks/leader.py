@@ -14,6 +14,8 @@ from .commands import terminated_in_order, terminated_in_order_async
 from .decorators import LockSource
 from .exceptions import AlreadyHeld, LeaseLost, LockNotAcquired, StoreUnavailable
 from .guard import LockGuard
+from .logs import log_extra
+from .values import Name
 
 logger = logging.getLogger("django_locks")
 
@@ -113,13 +115,13 @@ class Leader:
                 await asyncio.sleep(self._unable(fault, pauses))
 
     def _lock(self, wait: float | None) -> Any:
-        return self.source.lock(self.name, wait=wait, **{**self._options, "on_lost": self._lost})
+        return self.source.lock(Name(self.name, self.name), wait=wait, **{**self._options, "on_lost": self._lost})
 
     def _begin(self, guard: LockGuard) -> LockGuard:
         while not self._news.empty():
             self._news.get()  # of earlier terms
         self._guard = guard
-        logger.info("Leads %r (fence %d).", self.name, guard.fence, extra={"lock": self.name, "fence": guard.fence})
+        logger.info("Leads %r (fence %d).", self.name, guard.fence, extra=guard.log_extra())
         return guard
 
     @contextmanager
@@ -127,9 +129,10 @@ class Leader:
         try:
             yield
         except LeaseLost as loss:
-            if loss.guard is None or loss.guard is not self._guard:
+            guard = loss.guard
+            if guard is None or guard is not self._guard:
                 raise
-            logger.warning("Leads %r no more, and is a candidate again.", self.name, extra={"lock": self.name})
+            logger.warning("Leads %r no more, and is a candidate again.", self.name, extra=guard.log_extra())
         finally:
             self._guard = None
 
@@ -145,7 +148,7 @@ class Leader:
             self.name,
             pause,
             fault,
-            extra={"lock": self.name},
+            extra=log_extra(self.name, fault.alias, template=self.name),
         )
         return pause
 

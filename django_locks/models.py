@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_locks.instants import from_micros, to_micros
 from django_locks.text import printable
-from django_locks.values import HOLDER_LENGTH
+from django_locks.values import HOLDER_LENGTH, TEMPLATE_LENGTH
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -184,6 +184,8 @@ class Run(models.Model):
     fence = models.BigIntegerField(_("fence"))
     started = InstantField(_("started"))
     ended = InstantField(_("ended"), null=True, blank=True)
+    template = NameField(_("template"), max_length=TEMPLATE_LENGTH, blank=True, default="")
+    waited = models.FloatField(_("waited"), default=0.0)  # seconds from the call to the grant
     outcome = models.CharField(_("outcome"), max_length=16, blank=True, default="")
     error = models.CharField(_("error"), max_length=200, blank=True, default="")
 
@@ -194,6 +196,7 @@ class Run(models.Model):
         indexes = [
             models.Index(fields=["name", "store", "fence"], name="django_locks_run_of"),
             models.Index(fields=["ended"], name="django_locks_run_ended"),
+            models.Index(fields=["store", "template", "ended"], name="django_locks_run_template"),
         ]
 
     def __str__(self) -> str:
@@ -212,6 +215,7 @@ class Skips(models.Model):
     store = models.CharField(_("store"), max_length=100)
     hour = InstantField(_("hour"))
     count = models.BigIntegerField(_("count"))
+    template = NameField(_("template"), max_length=TEMPLATE_LENGTH, blank=True, default="")
 
     class Meta:
         verbose_name = _("skips")

@@ -28,6 +28,7 @@ from .values import (
     clean_holder,
     clean_name,
     clean_wait,
+    template_of,
     unprefixed,
 )
 
@@ -309,7 +310,8 @@ class LocksService:
                 alias=self.alias,
             )
         age = (lease.expires_at - lease.acquired_at).total_seconds() - lease.remaining
-        grant = Grant(settings.store, name, settings.prefix + name, owner, lease.holder, lease.fence, sent)
+        key, template = settings.prefix + name, template_of(name)
+        grant = Grant(settings.store, str(name), key, owner, lease.holder, lease.fence, sent, template)
         return LockGuard(grant, terms, taker, age=age)
 
     # Looking and freeing
@@ -373,7 +375,9 @@ class LocksService:
 
     def _broken(self, name: str, lease: LeaseInfo, done: bool) -> bool:
         if done:
-            signals.lease_broken.send_robust(type(self), alias=self.alias, name=name, lease=lease)
+            signals.lease_broken.send_robust(
+                type(self), alias=self.alias, name=str(name), template=template_of(name), lease=lease
+            )
         return done
 
     def force_extend(self, name: str, ttl: Seconds, *, fence: int | None = None) -> bool:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 NAME_LENGTH = 200
 PREFIX_LENGTH = 50
 HOLDER_LENGTH = 200
+TEMPLATE_LENGTH = 200
 LONGEST = 10 * 365 * 24 * 3600  # seconds: ten years, far from the overflow of every store
 
 PAUSED = "paused"  # the owner of a lock that a person has taken out of use: no secret, whoever may can resume it
@@ -43,15 +44,34 @@ class LeaseInfo:
         return {"": "cooling", PAUSED: "paused"}.get(self.owner, "held")
 
 
+class Name(str):
+    """A name that knows its template: what it was made from, of which there are few where names are many."""
+
+    __slots__ = ("template",)
+
+    template: str
+
+    def __new__(cls, name: str, template: str) -> Name:
+        self = super().__new__(cls, name)
+        self.template = template
+        return self
+
+
+def template_of(name: str) -> str:
+    """Return the template that comes with the name, or ``""``."""
+    return name.template if isinstance(name, Name) else ""
+
+
 def clean_name(name: object) -> str:
-    """Return the name as it is stored: NFC text.
+    """Return the name as it is stored: NFC text. A `Name` keeps its template.
 
     Raises TypeError for anything but text; ValueError for a name that is empty, longer than 200 characters, has white
     space at an end, control characters or a lone surrogate. The rule is the same for every store.
     """
     if not isinstance(name, str):
         raise TypeError(f"A lock's name must be text, not {type(name).__name__}: {name!r}.")
-    return _clean_text(str.__str__(name))
+    text = _clean_text(str.__str__(name))
+    return Name(text, name.template) if isinstance(name, Name) else text
 
 
 @functools.lru_cache(2000)

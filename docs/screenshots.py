@@ -1,4 +1,5 @@
-"""Make the pictures of the admin's pages: ``uv run docs/screenshots.py``, or ``--look unfold --to /tmp/pictures``.
+"""Make the pictures of the admin's pages: ``uv run docs/screenshots.py``, or ``uv run --with django-unfold docs/screenshots.py
+--look unfold --to /tmp/pictures``, likewise ``django-jazzmin`` and ``django-grappelli``.
 
 Starts a database, a Valkey server and a web server of its own, and drives Chromium.
 """
@@ -36,6 +37,7 @@ INSTALLED_APPS = {apps!r} + INSTALLED_APPS
 LANGUAGE_CODE = {language!r}
 MIDDLEWARE.insert(2, "django.middleware.locale.LocaleMiddleware") if {language!r} != "en" else None
 """
+IMAGES = ROOT / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = [
     "--no-sandbox",
@@ -52,7 +54,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--look", choices=LOOKS, default="stock")
     arguments.add_argument("--language", default="en")
-    arguments.add_argument("--to", type=Path, default=ROOT / "docs" / "images")
+    arguments.add_argument("--to", type=Path, default=IMAGES)
     options = arguments.parse_args()
     options.to.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -198,7 +200,7 @@ def take(url: str, session: str, options: Any) -> None:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         for scheme in ("light", "dark"):
             for size, width in (("", 1280), ("-narrow", 400)):
-                if size and scheme == "dark":
+                if size and (scheme == "dark" or options.to == IMAGES):
                     continue
                 context = browser.new_context(
                     color_scheme=scheme, viewport={"width": width, "height": 760}, locale=options.language

@@ -113,8 +113,13 @@ def running(env: dict[str, str], folder: Path, *args: str, **options: Any) -> An
     try:
         yield process
     finally:
-        process.process.kill()
-        process.process.wait()
+        process.process.terminate()  # in good order, so that neither its child nor its lease is left behind
+        try:
+            process.end()
+        except subprocess.TimeoutExpired:
+            process.process.kill()
+            process.process.wait()
+            raise
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ SUBCOMMANDS = [
 
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
-    ["exceptions", "values", "clock", "signals", "text", "instants", "transactions", "findings"],
+    ["exceptions", "values", "clock", "signals", "logs", "text", "instants", "transactions", "findings"],
     ["models", "stores.waiting", "tasks", "naming", "commands", "orders", "signatures"],
     ["stores.base"],
     [
@@ -74,6 +74,7 @@ ROWS = [
     ["testing"],
     ["testing.pytest_plugin"],
     ["contrib.celery", "contrib.dramatiq", "contrib.huey"],
+    ["contrib.debug_toolbar", "contrib.health_check", "contrib.opentelemetry", "contrib.prometheus", "contrib.sentry"],
     ["contrib.django_celery_beat"],
 ]
 ROW_OF = {room: number for number, row in enumerate(ROWS) for room in row}

@@ -18,7 +18,8 @@ from django.db import close_old_connections
 from django_locks.conf import entries, locks
 from django_locks.exceptions import LeaseLost, LockError, LockNotAcquired
 from django_locks.guard import LockGuard
-from django_locks.values import Seconds, clean_duration, describe_duration
+from django_locks.logs import log_extra
+from django_locks.values import Name, Seconds, clean_duration, describe_duration
 
 logger = logging.getLogger("django_locks")
 
@@ -88,7 +89,12 @@ class LeaderMixin(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
 
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         if self._guard is not None and self._guard.lost:
-            logger.error("Not sent: %s is due, but beat's lock %r is lost.", entry.name, self._lock)
+            logger.error(
+                "Not sent: %s is due, but beat's lock %r is lost.",
+                entry.name,
+                self._lock,
+                extra=self._guard.log_extra(),
+            )
             return
         super().apply_entry(entry, producer=producer)
 
@@ -123,19 +129,20 @@ class LeaderMixin(Scheduler if TYPE_CHECKING else object):  # type: ignore[misc]
             return False
         self.follow()
         self._heap = None  # made anew by the tick, from what is due from now on
-        logger.info("Beat leads %r (fence %d).", self._lock, self._guard.fence)
+        logger.info("Beat leads %r (fence %d).", self._lock, self._guard.fence, extra=self._guard.log_extra())
         return True
 
     def _elected(self) -> LockGuard | None:
         self._looks_again_in = self._ttl / TICKS_PER_TTL
         close_old_connections()
         try:
-            return locks.using(self.leader_using).acquire(self._lock, ttl=self._ttl, renew=True)
+            return locks.using(self.leader_using).acquire(Name(self._lock, self._lock), ttl=self._ttl, renew=True)
         except LockNotAcquired as busy:
             if busy.lease is not None:
                 self._looks_again_in = min(self._looks_again_in, busy.lease.remaining + 0.01)
         except LockError as error:
-            logger.warning("Beat cannot ask for its lock %r, and sends nothing: %s", self._lock, error)
+            extra = log_extra(self._lock, self.leader_using, template=self._lock)
+            logger.warning("Beat cannot ask for its lock %r, and sends nothing: %s", self._lock, error, extra=extra)
         return None
 
 

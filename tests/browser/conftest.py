@@ -20,6 +20,7 @@ from django.core import signals
 from django.db import connections
 from django.test import Client
 
+from django_locks.admin import BaseLeaseAdmin
 from tests.conftest import DATABASE
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
@@ -27,15 +28,15 @@ FLAGS += ["--disable-component-update", "--disable-sync"]
 POLICY = "default-src 'self'"
 
 
-def strict_policy(get_response: Any) -> Any:
-    """Send a Content-Security-Policy that forbids all that is inline."""
+def strict_policy(page: Any) -> Any:
+    """Send a Content-Security-Policy that forbids all that is inline. The running server reads no new MIDDLEWARE."""
 
-    def middleware(request: Any) -> Any:
-        response = get_response(request)
+    def with_policy(self: Any, *arguments: Any, **options: Any) -> Any:
+        response = page(self, *arguments, **options)
         response["Content-Security-Policy"] = POLICY
         return response
 
-    return middleware
+    return with_policy
 
 
 class Browser:
@@ -123,11 +124,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def site(transactional_db: None, spec_of: Any, settings: Any, live_server: Any) -> Iterator[str]:
+def site(
+    transactional_db: None, spec_of: Any, settings: Any, live_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
     """Return the address of a server whose locks are in PostgreSQL, and whose pages forbid all that is inline."""
     spec = spec_of("postgresql")
     settings.LOCKS = {"default": {**spec.locks, "HISTORY": timedelta(days=1)}}
-    settings.MIDDLEWARE = ["tests.browser.conftest.strict_policy", *settings.MIDDLEWARE]
+    monkeypatch.setattr(BaseLeaseAdmin, "_page", strict_policy(BaseLeaseAdmin._page))
     running: list[None] = []
 
     def started(**kwargs: Any) -> None:

@@ -12,7 +12,7 @@ from django.contrib.admin.models import LogEntry
 
 from django_locks import history, locks
 from django_locks.places import key_of
-from tests.browser.conftest import process, user_who_may, wait_for
+from tests.browser.conftest import POLICY, process, user_who_may, wait_for
 
 LIST = "/admin/django_locks/lease/"
 HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}\u202e"
@@ -30,7 +30,8 @@ def remaining(tab: Any) -> float:
 def test_countdown_runs_by_itself(site: str, browser: Any, ada: Any) -> None:
     guard = locks.acquire("job", ttl=9, renew=False)
     with browser.page(site, ada) as tab:
-        tab.open(LIST)
+        policy = tab(lambda page: page.goto(site + LIST).headers["content-security-policy"])
+        assert policy == POLICY
         first = remaining(tab)
         bar = tab(lambda page: page.locator("progress").evaluate("bar => bar.value"))
         wait_for(lambda: remaining(tab) < first - 0.8)

@@ -53,6 +53,14 @@ def test_bound_task_runs_under_the_lock(busy):
     assert result_of(celery_app.bound, 7) == SKIPPED
 
 
+def test_task_class_runs_under_the_lock_of_its_run(busy):
+    assert result_of(celery_app.classy, 1) is True
+    busy("class:classy:2")
+    assert result_of(celery_app.classy, 2) == SKIPPED
+    with pytest.raises(TypeError, match="Decorate its method"):
+        with_lock("x")(celery_app.Classy)
+
+
 def test_annotation_can_add_the_lock(busy):
     assert result_of(celery_app.annotated) is True
     busy("annotated:tests.contrib.celery_app.annotated")

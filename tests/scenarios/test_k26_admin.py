@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
 from django_locks import LocksService, locks
+from django_locks.places import key_of
 from tests.crew import Spec
 from tests.scenarios.actors import eventually
 
@@ -17,10 +18,11 @@ from tests.scenarios.actors import eventually
 def break_it(client: Any, name: str) -> str:
     """Break the lease by the admin's own pages, and return what they said."""
     url = reverse("admin:django_locks_lease_changelist")
-    asked = client.post(url, {"action": "break_lease", "_selected_action": [name]}).content.decode()
-    fence = locks.get(name).fence
-    data = {"action": "break_lease", "_selected_action": [name], "confirmed": "1", "lease": f"{fence}:{name}"}
-    assert f'value="{fence}:{name}"' in asked
+    key = key_of("default", name)
+    asked = client.post(url, {"action": "break_lease", "_selected_action": [key]}).content.decode()
+    lease = f"{locks.get(name).fence}:{key}"
+    data = {"action": "break_lease", "confirmed": "1", "lease": lease, "reason": "hung"}
+    assert f'value="{lease}"' in asked
     return asked + client.post(url, data, follow=True).content.decode()
 
 

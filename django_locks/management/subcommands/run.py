@@ -17,7 +17,7 @@ from django_locks.management.output import result, which
 from django_locks.management.run import Run as CommandRun
 from django_locks.management.subcommands.base import BUSY, CODES, AboutOne
 from django_locks.service import LocksService
-from django_locks.values import describe_duration, describe_lease
+from django_locks.values import Name, describe_duration, describe_lease
 
 ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -93,7 +93,7 @@ Example: manage.py locks run migrate -w 300 -- migrate"""
         try:
             with terminated_in_order(*ENDING):
                 self._prepare(service)
-                with service.acquire(name, wait=wait, on_lost=run.stop, **terms) as guard:
+                with service.acquire(Name(name, name), wait=wait, on_lost=run.stop, **terms) as guard:
                     outcome.begun(guard)
                     code = run(guard)
                     if run.stopped:

@@ -78,6 +78,6 @@ def drop(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("django_locks", "0002_history")]
+    dependencies = [("django_locks", "0003_run_template")]
 
     operations = [migrations.RunPython(create, drop)]
