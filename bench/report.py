@@ -69,7 +69,7 @@ def as_object(results: list[Result], about: dict[str, Any], notes: list[str]) ->
         "ratios": ratios(results),
         "met": {key: TARGETS[key].is_met(value) for key, value in ratios(results).items()},
         "environment": about,
-        "results": [asdict(result) for result in results],
+        "results": [{**asdict(result), "rows": [row._asdict() for row in result.rows]} for result in results],
         "notes": notes,
     }
 

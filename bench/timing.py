@@ -44,8 +44,7 @@ def ratio(samples: Samples, one: str, other: str) -> float:
 def interleaved(contestants: Mapping[str, Callable[[], object]], seconds: float, calls: int = 20) -> Samples:
     """Call all in turn, ``calls`` times each a round, for so many seconds. Each round begins with another one."""
     for call in contestants.values():
-        for _ in range(WARM_UP):
-            call()
+        _time(call, WARM_UP)
     samples: Samples = {name: Sample([], []) for name in contestants}
     turns, deadline = list(contestants), time.perf_counter() + seconds
     while time.perf_counter() < deadline or not samples[turns[0]].rounds:
@@ -73,11 +72,13 @@ async def async_interleaved(
 
 
 def _time(call: Callable[[], object], calls: int) -> list[float]:
-    durations = []
+    durations, after = [], getattr(call, "after", None)
     for _ in range(calls):
         begin = time.perf_counter()
         call()
         durations.append(time.perf_counter() - begin)
+        if after is not None:  # what the call leaves behind, put away off the clock
+            after()
     return durations
 
 

@@ -71,7 +71,7 @@ def _refused(kind: str, quick: bool) -> Result:
         "refused": lambda: ours.try_acquire("held"),
         "refused, bare upsert": lambda: bare.take("1" * 32),
     }
-    samples = interleaved(contestants, 0.8 if quick and kind == "postgres" else 0.3 if quick else 8, 1)
+    samples = interleaved(contestants, 0.8 if quick and kind == "postgres" else 0.3 if quick else 8, 5)
     held.release()
     result.take(samples)
     if kind == "postgres":
@@ -80,18 +80,16 @@ def _refused(kind: str, quick: bool) -> Result:
 
 
 class _Granted:
-    """Takes a free name at each call. All are given back at the end."""
+    """Takes a free name at each call, and gives it back off the clock."""
 
     def __init__(self, ours: Any) -> None:
         self._ours = ours
-        self._guards: list[Any] = []
 
     def __call__(self) -> None:
-        self._guards.append(self._ours.try_acquire(f"granted:{len(self._guards)}", renew=False))
+        self._guard = self._ours.try_acquire("granted")
 
-    def __del__(self) -> None:
-        for guard in self._guards:
-            guard.release()
+    def after(self) -> None:
+        self._guard.release()
 
 
 def _raw_cursor(kind: str) -> Callable[[], Any]:

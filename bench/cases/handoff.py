@@ -51,10 +51,11 @@ def _measure(world: World, kinds: list[str], rounds: int) -> dict[str, list[floa
             holder.hold()
         ours.send("wait")
         time.sleep(WAITED)
-        for kind, holder in holders.items():
+        kinds = [*kinds[1:], kinds[0]]  # none is always the first after the long sleep
+        for kind in kinds:
             time.sleep(APART)
             begin = time.monotonic()  # one clock for all processes of a machine
-            holder.give()
+            holders[kind].give()
             who, end = ours.recv()
             assert who == kind, f"{who} was granted before its turn"
             if number:  # the first round connects
