@@ -57,5 +57,5 @@ def test_django_s_test_cases_in_parallel(database: dict[str, str]) -> None:
 def test_fixtures_of_pytest_django(database: dict[str, str]) -> None:
     quiet: list[Any] = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
     assert "passed" in run(
-        database, "-m", "pytest", *quiet, "--ds=tests.inner.settings", "tests/inner/locked_by_pytest.py"
+        database, "-m", "pytest", "-n0", *quiet, "--ds=tests.inner.settings", "tests/inner/locked_by_pytest.py"
     )
