@@ -152,7 +152,7 @@ def test_ticks_are_a_third_of_the_ttl_unless_told(tmp_path):
 
 
 @pytest.fixture
-def scheduler(site, tmp_path):
+def scheduler(site, tmp_path, db):
     """One replica in this process, whose entries are collected when it sends them."""
     locks.force_release("celery:beat:beat")
     app = app_with()
