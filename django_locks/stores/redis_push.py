@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .waiting import Waiters
+from .waiting import Waiters, keep_listening
 
 IDLE = 1.0  # seconds without a waiter until the connection is closed
 PING_EVERY, PING_ANSWER = 10.0, 3.0  # seconds: a connection that died without a word is found out
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # between two tries to connect
 
 
 class RedisPush:
@@ -42,7 +41,9 @@ class RedisPush:
             self._names[channel] = name
             if not self._running:
                 self._running = True
-                threading.Thread(target=self._run, name="django_locks subscriber", daemon=True).start()
+                threading.Thread(
+                    target=keep_listening, args=(self._listen, self._lose), name="django_locks subscriber", daemon=True
+                ).start()
             else:
                 self._send("SUBSCRIBE", channel)
 
@@ -60,18 +61,6 @@ class RedisPush:
         if self._connection is not None:
             with contextlib.suppress(Exception):  # the reader finds the connection broken, and makes another
                 self._connection.send_command(*command)
-
-    def _run(self) -> None:
-        pause = FIRST_PAUSE
-        while True:
-            began = time.monotonic()
-            try:
-                self._listen()
-                return
-            except Exception:  # of any kind: without a subscriber, waiters look by themselves
-                self._lose()
-            pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(pause * 2, LONGEST_PAUSE)
-            time.sleep(pause)
 
     def _listen(self) -> None:
         """Pass on what is pushed, until nobody has waited for a while. Raises what the driver raises."""

@@ -15,8 +15,10 @@ import contextlib
 import os
 import random
 import threading
+import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -26,6 +28,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 SHORTEST_LATER = 0.05  # after the first few looks: at most twenty a second
 FEW = 4
 PAUSE_BY_AGE = 1 / 3  # of the lease that is in the way
+FIRST_RETRY, LONGEST_RETRY = 0.1, 2.0  # seconds between two tries to connect for pushes
 LONGEST_SLEEP = 3600.0  # threads and event loops know no longer one; whoever wakes looks, and sleeps again
 
 
@@ -40,6 +43,22 @@ class Push(Protocol):
 
     def is_watching(self, name: str) -> bool:
         """Will a release from now on be pushed?"""
+
+
+def keep_listening(listen: Callable[[], None], lose: Callable[[], None]) -> None:
+    """Listen to a store until nobody waits any more, and begin again, after a pause, when that fails in any way.
+
+    Meanwhile waiters look by themselves: ``lose`` tells them to.
+    """
+    pause = FIRST_RETRY
+    while True:
+        began = time.monotonic()
+        try:
+            return listen()
+        except Exception:
+            lose()
+        pause = FIRST_RETRY if time.monotonic() - began > LONGEST_RETRY else min(pause * 2, LONGEST_RETRY)
+        time.sleep(pause)
 
 
 class Waiters:

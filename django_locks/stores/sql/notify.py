@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django_locks.stores.sql.postgresql import PostgreSQLStatements
-from django_locks.stores.waiting import Waiters
+from django_locks.stores.waiting import Waiters, keep_listening
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CHANNEL = "django_locks"
 LOCK_CLASS = zlib.crc32(b"django_locks") & 0x7FFFFFFF
 IDLE = 1.0  # seconds without a waiter until the connection is closed
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # between two tries to connect
 
 RELEASE = """
 WITH released AS (
@@ -81,7 +80,9 @@ class PostgreSQLPush:
             self._change(name, True)
             if not self._running:
                 self._running = True
-                threading.Thread(target=self._run, name="django_locks listener", daemon=True).start()
+                threading.Thread(
+                    target=keep_listening, args=(self._listen, self._lose), name="django_locks listener", daemon=True
+                ).start()
 
     def unwant(self, name: str) -> None:
         with self._turn:
@@ -96,18 +97,6 @@ class PostgreSQLPush:
         self._changes.append((name, wanted))
         if self._bell is not None:
             os.write(self._bell, b".")
-
-    def _run(self) -> None:
-        pause = FIRST_PAUSE
-        while True:
-            began = time.monotonic()
-            try:
-                self._listen()
-                return
-            except Exception:  # of any kind: without a listener, waiters look by themselves
-                self._lose()
-            pause = FIRST_PAUSE if time.monotonic() - began > LONGEST_PAUSE else min(pause * 2, LONGEST_PAUSE)
-            time.sleep(pause)
 
     def _listen(self) -> None:
         """Pass on what is notified, until nobody has waited for a while. Raises what the driver raises."""
