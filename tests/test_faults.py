@@ -238,8 +238,8 @@ def test_hanging_server_is_a_loss_noticed_on_time_and_is_used_again_afterwards(k
     finally:
         site.server.resume()
     assert guard.lost
-    with locks.lock("x", wait=ttl + 1, ttl=0.6) as again:
-        time.sleep(1.2)
+    with locks.lock("x", wait=ttl + 1, ttl=1.5) as again:
+        time.sleep(2)
         again.check()
     start = time.monotonic()
     wait_for(lambda: not renewers())
