@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 
 from tests.crew import Crew, Spec
 
@@ -27,11 +28,22 @@ STORES = list(BACKENDS)
 def spec_of(request: pytest.FixtureRequest) -> Any:
     """Return the settings of a store by its kind, with its server running and its table made."""
 
+    emptied: set[str] = set()
+
+    def empty(kind: str) -> str:
+        """Return the URL of the server, which holds nothing of an earlier test's."""
+        url: str = request.getfixturevalue(f"{kind}_url")
+        if kind not in emptied:
+            emptied.add(kind)
+            with redis.Redis.from_url(url) as client:
+                client.flushall()
+        return url
+
     def spec(kind: str, **entry: Any) -> Spec:
         if kind == "memory":
             return Spec({"BACKEND": MEMORY, "LOCATION": uuid.uuid4().hex, **entry})
         if kind in ("redis", "valkey"):
-            return Spec({"BACKEND": REDIS, "LOCATION": request.getfixturevalue(f"{kind}_url"), **entry})
+            return Spec({"BACKEND": REDIS, "LOCATION": empty(kind), **entry})
         if kind == "cluster":
             urls = request.getfixturevalue("cluster_urls")
             return Spec({"BACKEND": REDIS, "LOCATION": urls, "OPTIONS": {"cluster": True}, **entry})

@@ -167,3 +167,23 @@ def test_statement_of_a_suspended_process_is_not_cut(connect: Any, settings: Any
     jumped = threading.Event()
     with connections["locks_postgresql"].execute_wrapper(lambda execute, *args: (jumped.set(), execute(*args))[1]):
         assert locks.get("x") is None
+
+
+def test_minder_outlives_whatever_is_raised_while_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from django_locks.stores import connections as room
+
+    minder = room._Minder()
+    looks: list[str] = []
+
+    def look() -> bool:
+        looks.append("look")
+        if len(looks) < 3:
+            raise RuntimeError("a driver's own")
+        return False
+
+    monkeypatch.setattr(minder, "_look", look)
+    minder._start()
+    deadline = time.monotonic() + 10
+    while len(looks) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -236,14 +236,17 @@ class _Minder:
     def _start(self) -> None:
         with self._turn:
             if not self._running:
-                self._running = True
                 threading.Thread(target=self._run, name="django_locks minder", daemon=True).start()
+                self._running = True
 
     def _run(self) -> None:
         pause, quiet = threading.Event(), 0
         while True:
             pause.wait(LOOK)
-            quiet = 0 if self._look() else quiet + 1
+            try:
+                quiet = 0 if self._look() else quiet + 1
+            except Exception:  # whatever a driver raises: without this thread, calls would hang for ever
+                quiet = 0
             if quiet > LINGER and self._ends():
                 return
 

@@ -194,7 +194,7 @@ def test_lasting_conflict_is_unavailable(connect: Connect, monkeypatch: pytest.M
 def test_conflict_that_took_long_is_not_tried_again(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     store = DatabaseStore("default", connect("sqlite"))
     times = iter([0.0, 5.1])
-    monkeypatch.setattr("django_locks.clock.now", lambda: next(times))
+    monkeypatch.setattr("django_locks.clock.now", lambda: next(times, 5.1))
     with faulty(store, before=conflict("busy")) as tries, pytest.raises(StoreUnavailable):
         store.acquire("job", ME, 30, "me")
     assert len(tries) == 1
