@@ -149,12 +149,14 @@ def mariadb(fsync: bool = False) -> Iterator[Server]:
     with _folder("my", None) as folder:
         data, port = folder / "data", free_port()
         normal = "--auth-root-authentication-method=normal"
-        _run_as(None, [install, "--no-defaults", *root, f"--datadir={data}", normal, "--skip-test-db"])
+        own_tmp = f"--tmpdir={folder}"  # in a shared one, each server that starts removes the others' temporary tables
+        _run_as(None, [install, "--no-defaults", *root, f"--datadir={data}", own_tmp, normal, "--skip-test-db"])
         command = [
             program,
             "--no-defaults",
             *root,
             f"--datadir={data}",
+            own_tmp,
             f"--port={port}",
             f"--socket={folder / 'sock'}",
             "--bind-address=127.0.0.1",
