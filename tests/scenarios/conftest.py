@@ -31,9 +31,7 @@ def second(settings: Any) -> LocksService:
 @pytest.fixture(params=DATABASES)
 def database_store(request: pytest.FixtureRequest, spec_of: Any, settings: Any) -> Spec:
     """Let ``locks`` use each database in turn."""
-    spec: Spec = spec_of(request.param)
-    settings.LOCKS = {"default": spec.locks}
-    return spec
+    return _used(request, spec_of, settings)
 
 
 @pytest.fixture(params=ANY)
