@@ -163,6 +163,7 @@ class AsyncClusterLink:
 
     async def _run(self, call: Call) -> Any:
         script, arguments, _ = call
+        await self.client.initialize()  # else the driver asks any node, which answers MOVED
         try:
             return await self.client.execute_command("EVALSHA", script.sha, *arguments, NEVER_DECODE=True)
         except NoScriptError:
@@ -235,7 +236,8 @@ def behind_sentinels(
 
 def cluster(hosts: Sequence[Any], options: Mapping[str, Any]) -> AsyncClusterLink:
     """Return a link to the cluster of these start-up nodes."""
-    translated = _translated(RedisCluster, {"dynamic_startup_nodes": False, **options})
+    # On every so manieth MOVED the driver would close all connections, with what is on its way; it follows it anyway.
+    translated = _translated(RedisCluster, {"dynamic_startup_nodes": False, "reinitialize_steps": 0, **options})
     nodes = [ClusterNode(*where) for where in hosts]
     return AsyncClusterLink(RedisCluster(startup_nodes=nodes, socket_timeout=options["socket_timeout"], **translated))
 

@@ -211,6 +211,38 @@ async def test_hung_node_does_not_keep_the_others_from_renewals() -> None:
         assert len(renewed) > 25
 
 
+def moved(site: Site) -> int:
+    """Return how many calls went to a node that does not serve their slot."""
+    stats = [client.info("errorstats").get("errorstat_MOVED", {"count": 0}) for client in site.clients]
+    return sum(int(entry["count"]) for entry in stats)
+
+
+@pytest.fixture
+def cluster_site(cluster_urls: list[str]) -> Iterator[Site]:
+    yield from _cleaned(Site(cluster_urls, cluster=True))
+
+
+@in_loop
+async def test_first_calls_to_a_cluster_go_where_their_keys_live(cluster_site: Site) -> None:
+    before, store = moved(cluster_site), cluster_site.store()
+    assert all(await asyncio.gather(*(store.aacquire(f"job {n}", "me", 30, "h") for n in range(16))))
+    assert moved(cluster_site) == before
+
+
+@in_loop
+async def test_slots_that_moved_break_off_no_call(cluster_site: Site) -> None:
+    before, store = moved(cluster_site), cluster_site.store()
+    await asyncio.gather(*(store.aacquire(f"warm {n}", "me", 30, "h") for n in range(16)))
+    there = {entry["id"] for client in cluster_site.clients for entry in client.client_list()}
+    manager = store._async_links.get().client.nodes_manager
+    nodes = list(manager.nodes_cache.values())
+    for slot, (node, *_) in manager.slots_cache.items():
+        manager.slots_cache[slot] = [nodes[nodes.index(node) - 1]]  # as before a resharding
+    assert all(await asyncio.gather(*(store.aacquire(f"job {n}", "me", 30, "h") for n in range(64))))
+    assert moved(cluster_site) > before
+    assert there <= {entry["id"] for client in cluster_site.clients for entry in client.client_list()}
+
+
 @in_loop
 async def test_error_of_the_script_is_not_contention(site: Site) -> None:
     site.clients[0].lpush("django_locks:{0}:lease:job", "what?")
