@@ -8,6 +8,9 @@ import pytest
 import redis
 
 from tests.crew import Crew, Spec
+from tests.ram import use_ram
+
+use_ram()
 
 pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis", "tests.cli_fixtures"]
 

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from tests.ram import short_root
 from tests.servers import ServerMissing
 
 START_TIMEOUT = 60
@@ -274,7 +274,7 @@ def _run_as(user: str | None, command: Sequence[object]) -> None:
 
 @contextmanager
 def _folder(prefix: str, user: str | None) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=f"locks-{prefix}-", dir="/tmp" if sys.platform != "win32" else None))
+    folder = Path(tempfile.mkdtemp(prefix=f"locks-{prefix}-", dir=short_root()))
     try:
         if user:
             shutil.chown(folder, user)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.ram import short_root
 from tests.servers import ServerMissing
 from tests.servers.databases import Server, _asks_postgres, free_port, user_group
 
@@ -36,7 +37,7 @@ def pgbouncer(postgres: Server, size: int = 4) -> Iterator[Server]:
     if program is None:
         raise ServerMissing("pgbouncer is not on the PATH: apt-get install pgbouncer")
     user = "nobody" if os.geteuid() == 0 else None  # it refuses to be root
-    folder = Path(tempfile.mkdtemp(prefix="locks-bouncer-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="locks-bouncer-", dir=short_root()))
     try:
         listen = free_port()
         config = folder / "pgbouncer.ini"
