@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import threading
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -107,6 +109,8 @@ class Claim:
 
     def take_within(self, wait: float) -> LockGuard:
         """Try until it is granted or ``wait`` seconds have passed. Raises `LockNotAcquired`, `AlreadyHeld`."""
+        if wait > 0 and (courtesy := self.store.waiters.rivals.courtesy(self._watched)):
+            time.sleep(min(courtesy, wait))
         guard = (self._take_up() if leaving else None) if self._has_to_queue(wait) else self._take()
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, self._lease(), 0.0)
@@ -118,6 +122,8 @@ class Claim:
 
     async def atake_within(self, wait: float) -> LockGuard:
         """Do as `take_within`."""
+        if wait > 0 and (courtesy := self.store.waiters.rivals.courtesy(self._watched)):
+            await asyncio.sleep(min(courtesy, wait))
         guard = await (self._atake_up() if self._has_to_queue(wait) else self._atake())
         if guard is None and self._is_own():
             raise self._refusal(AlreadyHeld, await self._alease(), 0.0)

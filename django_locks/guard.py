@@ -325,7 +325,7 @@ class LockGuard:
     def _tell_released(self, outcome: str) -> None:
         waiters = self._grant.store.waiters
         if waiters:
-            waiters.wake(self.key)
+            waiters.released(self.key)
             waiters.wake(self.key.rpartition("#")[0])  # one of several places of a name
         if signals.lease_released.receivers:
             signals.lease_released.send_robust(

@@ -31,7 +31,8 @@ SUBCOMMANDS = [
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
     ["exceptions", "values", "clock", "signals", "logs", "text", "instants", "transactions", "findings"],
-    ["models", "stores.waiting", "tasks", "naming", "commands", "orders", "signatures"],
+    ["models", "stores.rivals", "tasks", "naming", "commands", "orders", "signatures"],
+    ["stores.waiting"],
     ["stores.base"],
     [
         "grants",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,7 +15,10 @@ from django.db import connections
 from django_locks import LockNotAcquired, conf, locks
 from django_locks.stores.memory import MemoryStore
 from django_locks.stores.waiting import Waiters
+from tests.conftest import REDIS
 from tests.crew import Spec
+from tests.servers.fixtures_redis import started
+from tests.servers.redis import cluster_servers
 
 
 @pytest.fixture(params=["memory", "redis", "cluster", "notify"])
@@ -246,7 +250,7 @@ def test_one_subscriber_serves_many_names(spec_of: Any, settings: Any) -> None:
     import redis
 
     client = redis.Redis.from_url(store().location)
-    names = [f"many:{number}" for number in range(200)]
+    names = [f"many:{number}" for number in range(500)]
     guards, log = [locks.acquire(name) for name in names], []
     waiting = [Waiting(name, log, name) for name in names]
     until(lambda: all(store().waiters.is_pushed(name) for name in names), within=20)
@@ -277,6 +281,101 @@ def test_lost_subscriber_falls_back_to_looking_and_comes_back(spec_of: Any, sett
     waiting.thread.join(5)
     assert log == ["granted"]
     client.close()
+
+
+def cluster_nodes(spec: Spec) -> list[Any]:
+    import redis
+
+    return [redis.Redis.from_url(url) for url in spec.locks["LOCATION"]]
+
+
+def subscribed(nodes: list[Any]) -> list[int]:
+    """Return how many connections of each node are subscribed to anything."""
+    return [len([entry for entry in node.client_list() if int(entry["sub"]) or int(entry["ssub"])]) for node in nodes]
+
+
+def test_on_a_cluster_one_subscriber_a_node_serves_many_names(spec_of: Any, settings: Any) -> None:
+    spec = spec_of("cluster")
+    settings.LOCKS, nodes = {"default": spec.locks}, cluster_nodes(spec)
+    names = [f"many:{number}" for number in range(60)]
+    guards, log = [locks.acquire(name) for name in names], []
+    waiting = [Waiting(name, log, name) for name in names]
+    until(lambda: all(store().waiters.is_pushed(name) for name in names))
+    assert subscribed(nodes) == [1, 1, 1]
+    assert sum(node.execute_command("PUBSUB", "CHANNELS") != [] for node in nodes) == 0, "sent to all nodes"
+    before = [node.execute_command("CLUSTER INFO").get("cluster_stats_messages_publish_sent") for node in nodes]
+    for guard in guards:
+        guard.release()
+    for one in waiting:
+        one.thread.join()
+    assert sorted(log) == sorted(names)
+    after = [node.execute_command("CLUSTER INFO").get("cluster_stats_messages_publish_sent") for node in nodes]
+    assert after == before
+    until(lambda: subscribed(nodes) == [0, 0, 0], within=5)
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[list[Any]]:
+    yield from started(cluster_servers())
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_waiters_follow_a_slot_to_another_node(is_async: bool, own_cluster: list[Any], settings: Any) -> None:
+    spec = Spec({"BACKEND": REDIS, "LOCATION": [one.url for one in own_cluster], "OPTIONS": {"cluster": True}})
+    settings.LOCKS, nodes = {"default": spec.locks}, cluster_nodes(spec)
+    slot = nodes[0].execute_command("CLUSTER", "KEYSLOT", store()._wire.channel("x"))
+    guard = locks.acquire("x")
+    granted: list[float] = []
+
+    async def wait() -> None:
+        async with locks.alock("x", wait=20):
+            granted.append(time.perf_counter())
+
+    def wait_too() -> None:
+        with locks.lock("x", wait=20):
+            granted.append(time.perf_counter())
+
+    if is_async:
+        store().close()  # so that nothing is known of the nodes but by asyncio's half
+    thread = threading.Thread(target=lambda: asyncio.run(wait()) if is_async else wait_too())
+    thread.start()
+    until(lambda: store().waiters.is_pushed("x"))
+    source, target = move_slot(nodes, slot)
+    until(lambda: subscribed(nodes)[target] == 1 and store().waiters.is_pushed("x"))
+    assert server_of(nodes, slot) == target != source
+    released_at = time.perf_counter()
+    guard.release()
+    thread.join(5)
+    assert granted[0] - released_at < 0.2
+    for node in nodes:
+        node.close()
+
+
+def server_of(nodes: list[Any], slot: int) -> int:
+    """Return which node serves the slot, as it says itself."""
+    for number, node in enumerate(nodes):
+        port = node.connection_pool.connection_kwargs["port"]
+        for first, last, primary, *_ in node.execute_command("CLUSTER SLOTS"):
+            if first <= slot <= last and primary[1] == port:
+                return number
+    raise AssertionError(f"no node serves the slot {slot}")
+
+
+def move_slot(nodes: list[Any], slot: int) -> tuple[int, int]:
+    """Move a slot with its keys to the next node, as redis-cli does. Return from where to where."""
+    source = server_of(nodes, slot)
+    target = (source + 1) % len(nodes)
+    ids = [node.execute_command("CLUSTER MYID").decode() for node in nodes]
+    port = nodes[target].connection_pool.connection_kwargs["port"]
+    nodes[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+    nodes[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+    keys = nodes[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 1000)
+    nodes[source].execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+    for number in (target, source, 3 - target - source):
+        nodes[number].execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+    return source, target
 
 
 def test_early_release_that_keeps_the_name_tells_its_waiters_the_new_end(any_store: Spec) -> None:

@@ -2,6 +2,10 @@
 
 They save half of what a refusal costs, also behind a pooler in transaction mode, where nothing can be prepared. They
 may be missing: the store then sends the statements themselves. To be rid of them, migrate back to before this.
+
+A release does not wait for the disk. If the server crashes before it is written, the name is held for the rest of the
+TTL, as if its holder had crashed. Whoever takes the name after it writes both, as the log has an order. A release that
+keeps the name (``at_least``) does wait: the name would be free too early.
 """
 
 from typing import Any
@@ -56,7 +60,13 @@ BEGIN
     expires_at = (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + p_hold_for
   WHERE l.name = p_name AND l.owner = p_owner
     AND l.expires_at > (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
-  RETURN FOUND;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  IF p_hold_for <= 0 THEN
+    SET LOCAL synchronous_commit = off;
+  END IF;
+  RETURN true;
 END
 $$
 """

@@ -238,7 +238,9 @@ class DatabaseStore(BaseStore):
     def _sql(self, connection: BaseDatabaseWrapper) -> Statements:
         statements = self._statements.get(connection.vendor)
         if statements is None:
-            statements = self._statements[connection.vendor] = statements_for(connection, notify=self._notify)
+            statements = self._statements[connection.vendor] = statements_for(
+                connection, self.waiters if self._notify else None
+            )
         return statements
 
     def _cannot_notify(self) -> bool:

@@ -21,7 +21,7 @@ from django_locks.values import LeaseInfo
 
 from .base import RELEASED, BaseStore, Browsed, Claim
 from .per_loop import PerLoop
-from .redis_push import RedisPush
+from .redis_push import ClusterPush, RedisPush
 from .redis_wire import CLUSTER_BUCKETS, READ_BATCH, Bucket, Call, Wire, leases_read, renewed
 
 if TYPE_CHECKING:
@@ -76,11 +76,25 @@ class RedisStore(BaseStore):
         self._opening = threading.Lock()
         self._inherited: list[Link] = []
         self._async_links: PerLoop[AsyncLink] = PerLoop(self._connector.open_async)
-        self._push = RedisPush(
+        self.waiters.push = self._push = self._cluster_push() if cluster else self._server_push()
+        _stores.add(self)
+
+    def _server_push(self) -> RedisPush:
+        return RedisPush(
             self.waiters, lambda: self._connector.subscriber(self._link or self._open()), self._wire.channel
         )
-        self.waiters.push = self._push
-        _stores.add(self)
+
+    def _cluster_push(self) -> ClusterPush:
+        def node_of(channel: bytes) -> Any:
+            return self._link and self._connector.node_of(self._link, channel)
+
+        return ClusterPush(
+            self.waiters,
+            node_of,
+            lambda: self._connector.learn_nodes(self._link or self._open()),
+            lambda node: self._connector.subscriber(self._link or self._open(), node),
+            self._wire.channel,
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.alias!r} at {self.servers()}>"
@@ -109,10 +123,15 @@ class RedisStore(BaseStore):
         call = self._wire.release(name, owner, hold_for)
         started = time.monotonic()
         try:
-            return bool((self._link or self._open()).run(call))
+            return self._released(name, (self._link or self._open()).run(call))
         except Exception as error:
             self._run_again("release", name, lambda link: link.run(call), error, started)
             return True
+
+    def _released(self, name: str, reply: int) -> bool:
+        if reply > 1:
+            self.waiters.rivals.note_release(name)
+        return reply > 0
 
     def _confirmed(self, name: str, reply: Any) -> int | None:
         if self._confirm is None or reply is None:
@@ -248,7 +267,7 @@ class RedisStore(BaseStore):
         call = self._wire.release(name, owner, hold_for)
         link, started = self._async_links.get(), time.monotonic()
         try:
-            return bool(await link.run(call))
+            return self._released(name, await link.run(call))
         except Exception as error:
             await self._arun_again("release", name, lambda link: link.run(call), error, started)
             return True

@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import REDIS_ALLOWED_KEYS, ClusterNode, RedisCluster
 from redis.connection import parse_url
 from redis.exceptions import ConnectionError as LinkError
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import NoScriptError, ResponseError, SlotNotCoveredError
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -42,6 +42,8 @@ Address = tuple[str, int, int] | tuple[str, int]
 
 class Link(Protocol):
     """A client that runs scripts."""
+
+    client: Any  #: the driver's own
 
     def run(self, call: Call) -> Any:
         """Run one script and return its reply, whose texts are bytes."""
@@ -284,11 +286,20 @@ class Connector:
         except TypeError as error:
             raise self.wrong(f"{error}.") from error
 
-    def subscriber(self, link: Link) -> Any:
-        """Return a new connection for subscriptions, to the server of the link or a node of its cluster."""
-        client = getattr(link, "client")  # noqa: B009
-        if self.cluster:
-            client = client.get_redis_connection(client.get_random_node())
+    def node_of(self, link: Link, key: bytes) -> Any:
+        """Return the node of a cluster that serves the key, as far as is known, or None. No I/O."""
+        try:
+            return link.client.get_node_from_key(key)
+        except SlotNotCoveredError:
+            return None
+
+    def learn_nodes(self, link: Link) -> None:
+        """Ask the cluster anew which node serves what."""
+        link.client.nodes_manager.initialize()
+
+    def subscriber(self, link: Link, node: Any = None) -> Any:
+        """Return a new connection for subscriptions, to the server of the link or that node of its cluster."""
+        client = link.client if node is None else link.client.get_redis_connection(node)
         pool = client.connection_pool
         # In RESP 3 pushes come as a type of their own, and the driver wants to handle them itself.
         options = {key: value for key, value in pool.connection_kwargs.items() if "maint" not in key}

@@ -6,7 +6,7 @@ A name belongs to a bucket; all keys of a bucket lie in one slot of a cluster. E
 - ``…{bucket}:fence``, the highest fence ever granted in the bucket, for ever: one key for all names,
 - ``…{bucket}:index``, a sorted set of the names by the end of their leases in milliseconds, for listing.
 
-A release is published on a channel named as the lease's key.
+A release is published on a channel named as the lease's key, on a cluster a sharded one.
 """
 
 from __future__ import annotations
@@ -87,21 +87,26 @@ end
 return ours
 """)
 
-RELEASE = Script("""
+RELEASE_SOURCE = """
 local held = redis.call('GET', KEYS[1])
 if not held or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
-redis.call('PUBLISH', KEYS[1], '')
+local waited = redis.call('PUBLISH', KEYS[1], '')
+local done = 1
+if type(waited) == 'number' and waited > 0 then done = 2 end
 if ARGV[2] == '0' then
   redis.call('DEL', KEYS[1])
   redis.call('ZREM', KEYS[2], ARGV[3])
-  return 1
+  return done
 end
 local time = redis.call('TIME')
 redis.call('SET', KEYS[1], string.sub(held, #ARGV[1]), 'PX', ARGV[2])
 local now_ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
 redis.call('ZADD', KEYS[2], string.format('%.0f', now_ms + ARGV[2]), ARGV[3])
-return 1
-""")
+return done
+"""
+RELEASE = Script(RELEASE_SOURCE)
+# pcall: Redis 6 knows no sharded channels, nor can anybody have subscribed to one there.
+CLUSTER_RELEASE = Script(RELEASE_SOURCE.replace("call('PUBLISH'", "pcall('SPUBLISH'"))
 
 READ = Script("""
 local time = redis.call('TIME')
@@ -158,6 +163,7 @@ class Wire:
         namespace = f"{prefix}:django_locks:" if prefix else "django_locks:"
         self.buckets = tuple(Bucket(namespace, number) for number in range(buckets))
         self._count = buckets
+        self._release = RELEASE if buckets == 1 else CLUSTER_RELEASE
 
     def bucket(self, name: bytes) -> Bucket:
         """Return the bucket of a name: the same one in every process, unlike ``hash()``."""
@@ -171,11 +177,11 @@ class Wire:
         return Call(ACQUIRE, (*keys, write_owner(owner), milliseconds(ttl), text, holder.encode()))
 
     def release(self, name: str, owner: str, hold_for: float) -> Call:
-        """Ask for 1, or 0: not this owner's."""
+        """Ask for 1, 2 if somebody waits for the name, or 0: not this owner's."""
         text = name.encode()
         bucket = self.bucket(text)
         keep = milliseconds(hold_for) if hold_for > 0 else 0
-        return Call(RELEASE, (2, bucket.lease + text, bucket.index, write_owner(owner), keep, text))
+        return Call(self._release, (2, bucket.lease + text, bucket.index, write_owner(owner), keep, text))
 
     def renew(self, leases: Iterable[Claim]) -> Iterator[tuple[list[str], Call]]:
         """Yield names and the call that renews them and answers 1 or 0 for each, in order."""

@@ -24,6 +24,8 @@ from typing import Protocol, Self
 
 from django_locks.values import LeaseInfo
 
+from .rivals import Rivals
+
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 SHORTEST_LATER = 0.05  # after the first few looks: at most twenty a second
 FEW = 4
@@ -66,6 +68,7 @@ class Waiters:
 
     def __init__(self) -> None:
         self.push: Push | None = None
+        self.rivals = Rivals()
         self._queues: dict[str, deque[Watch]] = {}
         self._turn = threading.RLock()
         _all.add(self)
@@ -83,6 +86,14 @@ class Waiters:
     def watch(self, name: str) -> Watch:
         """Return a place in the queue for the name: a context manager."""
         return Watch(self, name)
+
+    def released(self, name: str) -> None:
+        """Wake the first waiter of a name that this process has given back, unless the store does.
+
+        A push reaches all processes at the same moment. Whoever was woken here would always be the first.
+        """
+        if not self.is_pushed(name):
+            self.wake(name)
 
     def wake(self, name: str) -> None:
         """Let the first waiter of the name look, as it may be free."""
@@ -146,6 +157,8 @@ class Watch:
         self.name = name
         self._waiters = waiters
         self._looks = 0
+        self._fence: int | None = None  # of the lease that was in the way
+        self._lost = 0  # to rivals, so many times
         self._woken = threading.Event()
         self._async_woken: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
 
@@ -180,6 +193,8 @@ class Watch:
         longest, pause = self._longest(timeout, lease)
         woken = self._woken.wait(min(longest, pause, LONGEST_SLEEP))
         self._woken.clear()
+        if woken and (lag := self._lag()):
+            time.sleep(lag)
         return woken or longest <= min(pause, LONGEST_SLEEP)
 
     async def async_wait(self, timeout: float, lease: LeaseInfo | None = None) -> bool:
@@ -197,17 +212,30 @@ class Watch:
         finally:
             self._async_woken = None
             self._woken.clear()
+        if lag := self._lag():
+            await asyncio.sleep(lag)
         return True
+
+    def _lag(self) -> float:
+        """Return how long to leave the name to rivals, now that it may be free."""
+        return self._waiters.rivals.lag(self.name, self._lost)
 
     def _longest(self, timeout: float, lease: LeaseInfo | None) -> tuple[float, float]:
         """Return how long to wait for the time to ask, and how long for the next look."""
         if not self.is_first:
             return timeout, LONGEST_SLEEP
         if lease is not None:
+            self._note(lease)
             timeout = min(timeout, max(lease.remaining, 0.001))
         if self._waiters.is_pushed(self.name):
             return timeout, LONGEST_SLEEP
         return timeout, self._pause(lease)
+
+    def _note(self, lease: LeaseInfo) -> None:
+        if self._fence not in (None, lease.fence):
+            self._lost += 1
+            self._waiters.rivals.note(self.name)
+        self._fence = lease.fence
 
     def _pause(self, lease: LeaseInfo | None) -> float:
         self._looks += 1

@@ -59,6 +59,10 @@ class Replica:
         """End it by SIGKILL, as the kernel does when memory runs out."""
         self._process.kill()
 
+    def terminate(self) -> None:
+        """Tell it to end, by SIGTERM."""
+        self._process.terminate()
+
     def wait(self, timeout: float) -> int | None:
         """Return the exit code, or ``None`` if it has not ended within so many seconds."""
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,10 @@ from django.test.utils import CaptureQueriesContext
 
 from django_locks.exceptions import StoreUnavailable
 from django_locks.stores.database import DatabaseStore
+from tests.servers import databases
+from tests.servers.databases import Server
 from tests.servers.fixtures_databases import Connect
+from tests.servers.fixtures_redis import started
 from tests.stores.databases import ME, YOU, alias_of, expire, row
 
 SIGNATURE = "django_locks_lease_acquire(varchar, varchar, varchar, bigint)"
@@ -93,3 +97,61 @@ def test_function_and_statement_go_on_from_each_other(store: DatabaseStore) -> N
         fences.append(one.acquire("job", ME if turn % 2 else YOU, 30, "me"))
         expire(one, "job")
     assert fences == [fences[0] + step for step in range(4)]
+
+
+def waits_for_disk(alias: str) -> bool:
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SHOW synchronous_commit")
+        return bool(cursor.fetchone()[0] == "on")
+
+
+@pytest.mark.parametrize("notify", [False, True])
+def test_only_a_release_that_frees_the_name_is_written_later(notify: bool, connect: Connect) -> None:
+    alias = connect("postgresql")
+    store = DatabaseStore("default", alias, notify=notify)
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SET synchronous_commit = on")
+    store.acquire("job", ME, 30, "me")
+    releases = {"not ours": (YOU, 0, False), "kept": (ME, 5, True), "ours": (ME, 0, True)}
+    for kind, (owner, hold_for, done) in releases.items():
+        if kind == "ours":
+            expire(store, "job")
+            store.acquire("job", ME, 30, "me")
+        with transaction.atomic(alias):
+            # What the store does on a connection in autocommit, looked at before the commit.
+            connections[alias].atomic_blocks[0]._from_testcase = True
+            assert store.release("job", owner, hold_for) is done
+            assert waits_for_disk(alias) is (kind != "ours"), kind
+        assert waits_for_disk(alias)
+
+
+def test_server_that_crashes_after_a_release_has_every_grant(server: Server, connect: Connect) -> None:
+    """The release may be lost; no grant is, nor a fence."""
+    alias = connect("postgresql", "locks_crash", **{key: server.settings[key] for key in ("HOST", "PORT", "USER")})
+    with connections[alias].cursor() as cursor:
+        cursor.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+        cursor.execute("SELECT pg_reload_conf()")
+    store = DatabaseStore("default", alias)
+    fences = {}
+    for name in ("first", "second"):
+        store.acquire(name, ME, 1, "me")
+        store.release(name, ME)
+        fences[name] = store.acquire(name, YOU, 1, "you") if name == "first" else None
+    before = row(store, "second").fence
+    server.kill()
+    server.start()
+    connections[alias].close()
+    assert row(store, "first").owner == YOU
+    assert row(store, "first").fence == fences["first"]
+    assert row(store, "second").fence == before
+    assert row(store, "second").owner == ME, "this server has waited for the disk: the test shows nothing"
+    time.sleep(1.1)
+    after = store.acquire("second", YOU, 30, "you")
+    assert after is not None
+    assert after > before
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A PostgreSQL server of its own that writes to the disk, to be crashed."""
+    yield from started(databases.postgres(fsync=True))

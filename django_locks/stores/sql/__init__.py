@@ -14,6 +14,8 @@ from django_locks.stores.sql.sqlite import OldSQLiteStatements, SQLiteStatements
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
 
+    from django_locks.stores.waiting import Waiters
+
 __all__ = ["VENDORS", "Statements", "statements_for"]
 
 VENDORS: dict[str, type[Statements]] = {
@@ -23,11 +25,11 @@ VENDORS: dict[str, type[Statements]] = {
 }
 
 
-def statements_for(connection: BaseDatabaseWrapper, notify: bool = False) -> Statements:
-    """Return the statements for this connection's database. ``notify``: on PostgreSQL, releases wake waiters."""
+def statements_for(connection: BaseDatabaseWrapper, waiters: Waiters | None = None) -> Statements:
+    """Return the statements for this connection's database. With ``waiters``, releases on PostgreSQL wake them."""
     kind = VENDORS.get(connection.vendor, GenericStatements)
-    if notify and kind is PostgreSQLStatements:
-        kind = NotifyingStatements
+    if waiters is not None and kind is PostgreSQLStatements:
+        return NotifyingStatements(connection, waiters)
     if kind is SQLiteStatements and not connection.features.can_return_columns_from_insert:
         kind = OldSQLiteStatements
     return kind(connection)

@@ -31,8 +31,10 @@ WITH released AS (
   UPDATE {table} SET {owner} = '', {released_at} = {now}, {outcome} = %(outcome)s, {expires_at} = {now} + %(hold_for)s
   WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}
   RETURNING {name} AS name)
-SELECT CASE WHEN NOT pg_try_advisory_xact_lock(%(lock_class)s, %(lock_key)s) THEN pg_notify(%(channel)s, name) END
-FROM released"""
+SELECT
+  CASE WHEN NOT pg_try_advisory_xact_lock(%(lock_class)s, %(lock_key)s) THEN pg_notify(%(channel)s, name)::text END,
+  CASE WHEN %(hold_for)s <= 0 THEN set_config('synchronous_commit', 'off', true) END
+FROM released"""  # does not wait for the disk: see the functions of the migrations
 
 
 def lock_key(name: str) -> int:
@@ -44,6 +46,10 @@ def lock_key(name: str) -> int:
 class NotifyingStatements(PostgreSQLStatements):
     """PostgreSQL's statements, with a release that wakes those who wait."""
 
+    def __init__(self, connection: BaseDatabaseWrapper, waiters: Waiters) -> None:
+        super().__init__(connection)
+        self._waiters = waiters
+
     def release(self, connection: BaseDatabaseWrapper, name: str, owner: str, hold_for: float, outcome: str) -> bool:
         parameters = {
             "name": name,
@@ -54,7 +60,10 @@ class NotifyingStatements(PostgreSQLStatements):
             "lock_key": lock_key(name),
             "channel": CHANNEL,
         }
-        return bool(self._read(connection, self._fill(RELEASE), parameters))
+        rows = self._read(connection, self._fill(RELEASE), parameters)
+        if rows and rows[0][0] is not None:
+            self._waiters.rivals.note_release(name)
+        return bool(rows)
 
 
 class PostgreSQLPush:
@@ -100,6 +109,10 @@ class PostgreSQLPush:
 
     def _listen(self) -> None:
         """Pass on what is notified, until nobody has waited for a while. Raises what the driver raises."""
+        with self._turn:
+            if not self._names:  # all gave up while the server could not be reached
+                self._running = False
+                return
         wrapper = self._connect()
         bell, ring = os.pipe()
         try:

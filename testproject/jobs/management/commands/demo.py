@@ -15,7 +15,9 @@ from testproject.jobs.replicas import Replica
 
 TTL = 5  # seconds
 WORK = 6  # longer than the TTL, for a lease is renewed while its holder lives
+LONG_WORK = 60  # until it is ended
 PATIENCE = 30
+TERMINATED = 143  # the exit code of a process that ended by SIGTERM in good order
 IN_MEMORY = (
     "LOCKS_STORE=memory keeps leases in the memory of each process, so replicas cannot exclude one another: there is "
     "nothing to show. Use LOCKS_STORE=database or LOCKS_STORE=redis."
@@ -59,7 +61,7 @@ class Command(BaseCommand):
 
     def _takeover(self) -> None:
         self._title("A holder is killed by SIGKILL: nobody releases its lease")
-        victim = self._replica("replica 4", "nightly", "--seconds", str(WORK))
+        victim = self._replica("replica 4", "nightly", "--seconds", str(LONG_WORK))
         victim.wait_for("Running with fence", PATIENCE)
         victim.wait_for("s of work done", PATIENCE)
         killed = time.monotonic()
@@ -82,7 +84,7 @@ class Command(BaseCommand):
     def _start_until_one_runs(self, deadline: float) -> tuple[list[Replica], Replica | None]:
         skipped: list[Replica] = []
         while time.monotonic() < deadline:
-            replica = self._replica(f"replica {5 + len(skipped)}", "nightly", "--seconds", str(WORK))
+            replica = self._replica(f"replica {5 + len(skipped)}", "nightly", "--seconds", str(LONG_WORK))
             if replica.wait_for("Running with fence", PATIENCE):
                 return skipped, replica
             skipped.append(replica)
@@ -91,11 +93,16 @@ class Command(BaseCommand):
 
     def _show_leases(self, heir: Replica) -> None:
         self._title("What `manage.py locks list` says meanwhile")
+        listed = self._list_leases()
+        self._expect(str(heir.fence) in listed, "the table shows the new holder and its fence")
+        self._title("The new holder is told to stop by SIGTERM, as at every deployment")
+        heir.terminate()
+        self._expect(heir.wait(PATIENCE) == TERMINATED, f"it ends with exit code {TERMINATED}")
+        self._expect("No lock is held" in self._list_leases(), "its lock is free at once")
+
+    def _list_leases(self) -> str:
         listing = self._replica("locks list", "locks", "list")
-        code = listing.wait(PATIENCE)
-        seen = code == 0 and "cron:nightly" in listing.text and str(heir.fence) in listing.text
-        self._expect(seen, "the table shows the new holder and its fence")
-        self._expect(heir.wait(PATIENCE) == 0, "the new holder comes to its end")
+        return listing.text if listing.wait(PATIENCE) == 0 else ""
 
     def _how_to_go_on(self) -> None:
         self._title("Look at it in the admin: http://127.0.0.1:8000/admin/ (user demo, password demo)")
