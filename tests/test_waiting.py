@@ -330,7 +330,7 @@ def test_waiters_follow_a_slot_to_another_node(is_async: bool, own_cluster: list
     granted: list[float] = []
 
     async def wait() -> None:
-        async with locks.alock("x", wait=20):
+        async with locks.lock("x", wait=20):
             granted.append(time.perf_counter())
 
     def wait_too() -> None:
