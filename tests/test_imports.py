@@ -149,3 +149,13 @@ def test_public_names_are_pinned() -> None:
         "with_lock",
     }
     assert all(hasattr(django_locks, name) for name in django_locks.__all__)
+
+
+def test_names_are_loaded_when_they_are_used() -> None:
+    code = "import sys, django_locks; print([name for name in sys.modules if name.startswith('django_locks.')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    assert set(django_locks.__all__) <= set(dir(django_locks))
+    for name in django_locks.__all__:
+        assert getattr(django_locks, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'acquire'"):
+        django_locks.acquire  # noqa: B018

@@ -90,19 +90,18 @@ return ours
 RELEASE_SOURCE = """
 local held = redis.call('GET', KEYS[1])
 if not held or string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
-local waited = redis.call('PUBLISH', KEYS[1], '')
-local done = 1
-if type(waited) == 'number' and waited > 0 then done = 2 end
+local waiting = redis.call('PUBLISH', KEYS[1], '')
+if type(waiting) ~= 'number' then waiting = 0 end
 if ARGV[2] == '0' then
   redis.call('DEL', KEYS[1])
   redis.call('ZREM', KEYS[2], ARGV[3])
-  return done
+  return 1 + waiting
 end
 local time = redis.call('TIME')
 redis.call('SET', KEYS[1], string.sub(held, #ARGV[1]), 'PX', ARGV[2])
 local now_ms = math.floor((time[1] * 1000000 + time[2]) / 1000)
 redis.call('ZADD', KEYS[2], string.format('%.0f', now_ms + ARGV[2]), ARGV[3])
-return done
+return 1 + waiting
 """
 RELEASE = Script(RELEASE_SOURCE)
 # pcall: Redis 6 knows no sharded channels, nor can anybody have subscribed to one there.
@@ -177,7 +176,7 @@ class Wire:
         return Call(ACQUIRE, (*keys, write_owner(owner), milliseconds(ttl), text, holder.encode()))
 
     def release(self, name: str, owner: str, hold_for: float) -> Call:
-        """Ask for 1, 2 if somebody waits for the name, or 0: not this owner's."""
+        """Ask for 1 and the number of processes that wait for the name, or for 0: not this owner's."""
         text = name.encode()
         bucket = self.bucket(text)
         keep = milliseconds(hold_for) if hold_for > 0 else 0
