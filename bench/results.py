@@ -51,6 +51,8 @@ TARGETS = {
     "notify_handoff_ms": Target(4),
     "polling_handoff_vs_notify": Target(10, at_least=True),
     "memory_handoff_vs_condition": Target(3),
+    "redis_release_vs_silent": Target(1.03),
+    "notify_release_vs_polling": Target(1.03),
 }
 
 

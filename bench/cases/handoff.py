@@ -5,12 +5,13 @@ from __future__ import annotations
 import statistics
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from bench.crew import context
 from bench.results import Result, Row
 from bench.servers import World
-from bench.timing import percentile
+from bench.timing import interleaved, percentile, ratio
 
 from . import handoff_rivals as rivals
 
@@ -26,7 +27,43 @@ def run(world: World, quick: bool) -> list[Result]:
     result.rows = [Row(who, statistics.median(took), percentile(took, 0.99)) for who, took in found.items()]
     result.notes.append("PostgreSQL does not flush its log here (`synchronous_commit=off`): a hand-off is two commits.")
     _compare(found, result.ratios)
-    return [result, _memory(9 if quick else 50)]
+    return [result, _memory(9 if quick else 50), *_unwaited(world, quick)]
+
+
+def _unwaited(world: World, quick: bool) -> Iterator[Result]:
+    """Yield what a pair costs with a release that would wake waiters, if there were any, and with one that cannot."""
+    from django_locks.conf import entries
+    from django_locks.stores.redis import RedisStore
+    from django_locks.stores.redis_wire import RELEASE_SOURCE, Script
+
+    seconds = 0.4 if quick else 6
+    if world.has("redis"):
+        silent = RedisStore("silent", world.redis_url)
+        silent._wire._release = Script(RELEASE_SOURCE.replace("redis.call('PUBLISH', KEYS[1], '')", "0"))
+        stores = {"redis": entries("redis").store, "redis, without PUBLISH": silent}
+        yield _pairs("redis_release_vs_silent", {who: _pair(store) for who, store in stores.items()}, seconds)
+    if world.has("notify", "polling"):
+        calls = {
+            "postgres, notify": _pair(entries("notify").store),
+            "postgres, polling": _pair(entries("polling").store),
+        }
+        yield _pairs("notify_release_vs_polling", calls, seconds)
+
+
+def _pairs(key: str, calls: dict[str, Callable[[], object]], seconds: float) -> Result:
+    result = Result("Acquire and release in a store that wakes waiters, while nobody waits")
+    samples = interleaved(calls, seconds)
+    result.take(samples)
+    result.ratios[key] = ratio(samples, *calls)
+    return result
+
+
+def _pair(store: Any) -> Callable[[], object]:
+    def pair() -> None:
+        store.acquire("unwaited", "me", 30, "bench")
+        store.release("unwaited", "me")
+
+    return pair
 
 
 def _compare(found: dict[str, list[float]], ratios: dict[str, float]) -> None:

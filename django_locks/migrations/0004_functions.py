@@ -71,20 +71,42 @@ END
 $$
 """
 
+# Answers 2 if somebody waits, who is notified: he holds a shared advisory lock meanwhile.
+RELEASE_AND_NOTIFY = """
+CREATE OR REPLACE FUNCTION django_locks_lease_release_and_notify(
+  p_name varchar, p_owner varchar, p_hold_for bigint, p_outcome varchar,
+  p_channel varchar, p_lock_class integer, p_lock_key integer)
+RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT django_locks_lease_release(p_name, p_owner, p_hold_for, p_outcome) THEN
+    RETURN 0;
+  END IF;
+  IF pg_try_advisory_xact_lock(p_lock_class, p_lock_key) THEN
+    RETURN 1;
+  END IF;
+  PERFORM pg_notify(p_channel, p_name);
+  RETURN 2;
+END
+$$
+"""
+
 DROP_ACQUIRE = "DROP FUNCTION IF EXISTS django_locks_lease_acquire(varchar, varchar, varchar, bigint)"
 DROP_RELEASE = "DROP FUNCTION IF EXISTS django_locks_lease_release(varchar, varchar, bigint, varchar)"
+DROP_RELEASE_AND_NOTIFY = """
+DROP FUNCTION IF EXISTS django_locks_lease_release_and_notify(
+  varchar, varchar, bigint, varchar, varchar, integer, integer)"""
 
 
 def create(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor == "postgresql":
-        schema_editor.execute(ACQUIRE, params=None)
-        schema_editor.execute(RELEASE, params=None)
+        for statement in (ACQUIRE, RELEASE, RELEASE_AND_NOTIFY):
+            schema_editor.execute(statement, params=None)
 
 
 def drop(apps: Any, schema_editor: Any) -> None:
     if schema_editor.connection.vendor == "postgresql":
-        schema_editor.execute(DROP_ACQUIRE, params=None)
-        schema_editor.execute(DROP_RELEASE, params=None)
+        for statement in (DROP_RELEASE_AND_NOTIFY, DROP_RELEASE, DROP_ACQUIRE):
+            schema_editor.execute(statement, params=None)
 
 
 class Migration(migrations.Migration):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 from django.core.management import call_command
@@ -50,6 +51,23 @@ def test_missing_function_is_asked_for_once(bare_store: DatabaseStore) -> None:
     assert bare_store.acquire("job", ME, 30, "me") is not None
     assert all("INSERT" in statement for statement in asked(bare_store, YOU))
     assert bare_store.acquire("job", YOU, 30, "you") is None
+
+
+@pytest.mark.parametrize("database", ["store", "bare_store"])
+def test_notifying_release_says_whether_somebody_waits(database: str, request: pytest.FixtureRequest) -> None:
+    alias = alias_of(request.getfixturevalue(database))
+    store = DatabaseStore("default", alias, notify=True)
+    for name, waited in (("lonely", False), ("wanted", True)):
+        store.acquire(name, ME, 30, "me")
+        with store.watch(name) if waited else nullcontext():
+            deadline = time.monotonic() + 10
+            while waited and not store.waiters.is_pushed(name):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert store.release(name, YOU) is False
+            assert store.release(name, ME) is True
+        assert (name in store.waiters.rivals._given_back) is waited
+    store.close()
 
 
 def test_missing_function_does_not_break_the_transaction_of_a_test_case(bare_store: DatabaseStore) -> None:

@@ -32,9 +32,16 @@ WITH released AS (
   WHERE {name} = %(name)s AND {owner} = %(owner)s AND {live}
   RETURNING {name} AS name)
 SELECT
-  CASE WHEN NOT pg_try_advisory_xact_lock(%(lock_class)s, %(lock_key)s) THEN pg_notify(%(channel)s, name)::text END,
+  CASE WHEN pg_try_advisory_xact_lock(%(lock_class)s, %(lock_key)s) THEN 1
+    WHEN pg_notify(%(channel)s, name) IS NULL THEN 2 ELSE 2 END,
   CASE WHEN %(hold_for)s <= 0 THEN set_config('synchronous_commit', 'off', true) END
 FROM released"""  # does not wait for the disk: see the functions of the migrations
+
+
+CALL_RELEASE = """
+SELECT django_locks_lease_release_and_notify(
+  %(name)s::varchar, %(owner)s::varchar, %(hold_for)s::bigint, %(outcome)s::varchar,
+  %(channel)s::varchar, %(lock_class)s::integer, %(lock_key)s::integer)"""
 
 
 def lock_key(name: str) -> int:
@@ -60,10 +67,13 @@ class NotifyingStatements(PostgreSQLStatements):
             "lock_key": lock_key(name),
             "channel": CHANNEL,
         }
-        rows = self._read(connection, self._fill(RELEASE), parameters)
-        if rows and rows[0][0] is not None:
+        rows = self._call(connection, CALL_RELEASE, parameters)
+        if rows is None:
+            rows = self._read(connection, self._fill(RELEASE), parameters)
+        answer = rows[0][0] if rows else 0
+        if answer > 1:
             self._waiters.rivals.note_release(name)
-        return bool(rows)
+        return bool(answer)
 
 
 class PostgreSQLPush:
