@@ -48,7 +48,7 @@ ROWS = [
     ],
     ["stores.redis_async", "stores.sql.generic", "stores.sql.mysql", "stores.sql.postgresql"],
     ["stores.database_findings", "stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
-    ["stores.sql", "stores.connections"],
+    ["stores.sql", "stores.connections", "holding"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
     ["blocks", "claims", "decorators"],
     ["leader"],

@@ -293,7 +293,7 @@ def test_late_success_does_not_bring_a_lost_guard_back(store):
 
 
 def test_loss_is_seen_by_the_flag_before_another_is_granted(store):
-    guard = locks.acquire("x", ttl=0.45)
+    guard = locks.acquire("x", ttl=1.5)
     granted = []
     with failing(store, "renew"):
         other = threading.Thread(target=lambda: granted.append((locks.acquire("x", wait=5), time.monotonic())))
@@ -692,16 +692,16 @@ def test_forks_at_random_moments_leave_no_child_that_hangs(store):
 
     def churn(number):
         while not stop.is_set():
-            with locks.lock(f"churn{number}", ttl=0.15):
+            with locks.lock(f"churn{number}", ttl=0.6):
                 time.sleep(0.001)
 
     def child():
-        with locks.lock("child", ttl=0.15) as guard:
-            hold_steadily(guard, 0.2)
+        with locks.lock("child", ttl=0.6) as guard:
+            hold_steadily(guard, 0.3)
         return True
 
     threads = [threading.Thread(target=churn, args=(number,)) for number in range(2)]
-    with locks.lock("x", ttl=0.15) as guard:
+    with locks.lock("x", ttl=0.6) as guard:
         for thread in threads:
             thread.start()
         for _ in range(20 if LONG else 8):
