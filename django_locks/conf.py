@@ -15,7 +15,8 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from .exceptions import InvalidLockStore, LockStoreDoesNotExist
-from .service import LockSettings, LocksService
+from .options import LockSettings
+from .service import LocksService
 from .stores.base import BaseStore
 from .values import PREFIX_LENGTH, clean_duration, clean_holder, clean_name, default_holder
 

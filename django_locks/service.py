@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from threading import get_ident
-from typing import Any, Literal, NamedTuple, Never, TypedDict, Unpack, overload
+from typing import Any, Literal, Never, Unpack, overload
 
 from . import clock, signals
 from .blocks import Lock, LockMany
@@ -15,12 +14,21 @@ from .exceptions import LeaseLost, LockNotAcquired
 from .grants import Grant, Taker, Terms
 from .guard import LockGuard
 from .leader import Leader
+from .options import (
+    DecoratorOptions,
+    HoldOptions,
+    LockSettings,
+    TakeOptions,
+    Wish,
+    clean_call,
+    clean_flag,
+    clean_options,
+)
 from .orders import is_task
 from .signatures import AsyncLocking, C, Locking, P, R, S, TaskT, X
-from .stores.base import BROKEN, RESUMED, BaseStore
+from .stores.base import BROKEN, RESUMED
 from .tasks import see_through
 from .values import (
-    NAME_LENGTH,
     PAUSED,
     LeaseInfo,
     Seconds,
@@ -31,77 +39,6 @@ from .values import (
     template_of,
     unprefixed,
 )
-
-LARGEST_LIMIT = 1000
-
-
-class LockSettings(NamedTuple):
-    """One entry of ``LOCKS``, ready to use."""
-
-    store: BaseStore
-    ttl: float
-    renew: bool
-    prefix: str  #: what precedes every name in the store: ``"stg:"``, or nothing
-    holder: Callable[[], str]
-    history: float | None = None  #: seconds to keep the record of a hold, or None: keep none
-
-
-class HoldOptions(TypedDict, total=False):
-    """On what terms a lock is held. Durations in seconds (int, float) or timedelta; ``None``: the default.
-
-    ``ttl``: until a crashed holder's lock is free again. Default: ``TTL`` of ``LOCKS``.
-    ``renew``: keep the lease alive while its guard lives. Default: ``RENEW`` of ``LOCKS``.
-    ``at_least``: released earlier than so long after the grant, the name stays taken until then.
-    ``max_hold``: renew no longer than that, so that a job that hangs does not keep its lock for ever.
-    ``on_lost``: called with the guard when its lease is lost, once, from another thread.
-    """
-
-    ttl: Seconds | None
-    renew: bool | None
-    at_least: Seconds | None
-    max_hold: Seconds | None
-    on_lost: Callable[[LockGuard], object] | None
-
-
-class TakeOptions(HoldOptions, total=False):
-    """How a lock is taken.
-
-    ``limit``: up to so many may hold the lock at once; each holds a lease of its own, named ``name#0``, ``name#1``…
-    """
-
-    limit: int | None
-
-
-class DecoratorOptions(TakeOptions, total=False):
-    """What `LocksService.with_lock` takes besides ``on_busy``."""
-
-    name: str | Callable[..., str] | None
-    using: str | None
-    wait: Seconds | None
-    enforce: bool
-
-
-class _Wish(NamedTuple):
-    """The same, cleaned."""
-
-    ttl: float | None = None
-    renew: bool | None = None
-    at_least: float | None = None
-    max_hold: float | None = None
-    on_lost: Callable[[LockGuard], object] | None = None
-    limit: int | None = None
-
-    def terms(self, settings: LockSettings, enforce: bool = False) -> Terms:
-        if self is _DEFAULTS and not enforce:
-            return _default_terms(settings.ttl, settings.renew)
-        return Terms(
-            self.ttl or settings.ttl,
-            settings.renew if self.renew is None else self.renew,
-            self.at_least,
-            self.max_hold,
-            self.on_lost,
-            enforce,
-        )
 
 
 class LocksService:
@@ -130,11 +67,11 @@ class LocksService:
 
         Options: those of `TakeOptions`.
         """
-        return self._claim(*_clean(name, options)).take()
+        return self._claim(*clean_call(name, options)).take()
 
     async def atry_acquire(self, name: str, **options: Unpack[TakeOptions]) -> LockGuard | None:
         """Do as `try_acquire`. If the task is cancelled, what the store has granted is given back."""
-        return await self._claim(*_clean(name, options), is_async=True).atake()
+        return await self._claim(*clean_call(name, options), is_async=True).atake()
 
     def acquire(self, name: str, *, wait: Seconds | None = 0, **options: Unpack[TakeOptions]) -> LockGuard:
         """Take the lock and return its guard, waiting up to ``wait`` seconds (``None``: for ever) for it to be free.
@@ -143,12 +80,12 @@ class LocksService:
         `AlreadyHeld` at once if the calling thread itself does.
         """
         seconds = clean_wait(wait)
-        return self._claim(*_clean(name, options)).take_within(seconds)
+        return self._claim(*clean_call(name, options)).take_within(seconds)
 
     async def aacquire(self, name: str, *, wait: Seconds | None = 0, **options: Unpack[TakeOptions]) -> LockGuard:
         """Do as `acquire`; the wait is the event loop's, and `AlreadyHeld` is about the calling task."""
         seconds = clean_wait(wait)
-        return await self._claim(*_clean(name, options), is_async=True).atake_within(seconds)
+        return await self._claim(*clean_call(name, options), is_async=True).atake_within(seconds)
 
     def lock(
         self, name: str, *, wait: Seconds | None = 0, enforce: bool = False, **options: Unpack[TakeOptions]
@@ -158,7 +95,7 @@ class LocksService:
         It enters with the guard, and releases on exit. A body that has outlived its lease ends in `LeaseLost`; with
         ``enforce`` it does so at its next query, as by `LockGuard.enforce`.
         """
-        name, wish = _clean(name, options)
+        name, wish = clean_call(name, options)
         return Lock(name, clean_wait(wait), *self._takes(wish, enforce))
 
     def lock_many(
@@ -175,8 +112,8 @@ class LocksService:
         """
         if isinstance(names, str | bytes):
             raise TypeError(f"lock_many takes several names, not one text: {names!r}.")
-        cleaned = sorted({_clean(name, options)[0] for name in names})
-        wish = _clean_options(options)
+        cleaned = sorted({clean_call(name, options)[0] for name in names})
+        wish = clean_options(options)
         return LockMany(cleaned, clean_wait(wait), wish.at_least, *self._takes(wish._replace(at_least=None), enforce))
 
     @overload
@@ -238,8 +175,8 @@ class LocksService:
         ``"raise"`` raises `LockNotAcquired`; a callable is called with that exception, and its result returned.
         """
         clean_wait(wait)
-        _clean_flag(enforce, "enforce")
-        _clean_options(options)
+        clean_flag(enforce, "enforce")
+        clean_options(options)
         service = self if using is None else self.using(using)
         lock_options = {"wait": wait, **options, **({"enforce": True} if enforce else {})}
         if callable(target) or isinstance(target, staticmethod | classmethod) or is_task(target):
@@ -261,7 +198,7 @@ class LocksService:
         When a leader crashes, another follows within ``ttl``. Options: as `acquire`; ``max_hold`` is the longest term.
         """
         options = {"ttl": ttl, "max_hold": max_hold, "on_lost": on_lost}
-        return Leader(self, _clean(name, options)[0], options)
+        return Leader(self, clean_call(name, options)[0], options)
 
     # Taking over
 
@@ -289,7 +226,7 @@ class LocksService:
             raise TypeError("owner must be the text that LockGuard.detach() returned.")
         if "limit" in options:
             raise TypeError("adopt takes no limit: give it the name of the lease, such as 'name#0'.")
-        name, wish = _clean(name, options)
+        name, wish = clean_call(name, options)
         settings = self._settings(self.alias)
         return name, wish.terms(settings), settings
 
@@ -408,13 +345,13 @@ class LocksService:
         name, settings = clean_name(name), self._settings(self.alias)
         return settings.store.release(settings.prefix + name, PAUSED, outcome=RESUMED)
 
-    def _claim(self, name: str, wish: _Wish, is_async: bool = False, enforce: bool = False) -> Claim:
+    def _claim(self, name: str, wish: Wish, is_async: bool = False, enforce: bool = False) -> Claim:
         settings = self._settings(self.alias)
         terms, taker = wish.terms(settings, enforce), Taker.caller(is_async) if is_async else Taker(get_ident())
         return Claim(settings.store, name, settings.prefix, wish.limit, settings.holder(), terms, taker)
 
-    def _takes(self, wish: _Wish, enforce: bool) -> tuple[Any, Any]:
-        _clean_flag(enforce, "enforce")
+    def _takes(self, wish: Wish, enforce: bool) -> tuple[Any, Any]:
+        clean_flag(enforce, "enforce")
 
         def take(name: str, wait: float) -> LockGuard:
             return self._claim(name, wish, enforce=enforce).take_within(wait)
@@ -423,56 +360,3 @@ class LocksService:
             return await self._claim(name, wish, is_async=True, enforce=enforce).atake_within(wait)
 
         return take, atake
-
-
-@functools.lru_cache
-def _default_terms(ttl: float, renew: bool) -> Terms:
-    return Terms(ttl, renew)
-
-
-def _clean(name: object, options: Any) -> tuple[str, _Wish]:
-    wish = _clean_options(options) if options else _DEFAULTS
-    cleaned = clean_name(name)
-    if wish.limit is not None and len(f"{cleaned}#{wish.limit - 1}") > NAME_LENGTH:
-        raise ValueError(f"With limit={wish.limit}, a lock's name may have {NAME_LENGTH} characters with its place.")
-    return cleaned, wish
-
-
-def _clean_options(options: Any) -> _Wish:
-    unknown = set(options) - set(_Wish._fields)
-    if unknown:
-        raise TypeError(f"A lock takes no option {', '.join(sorted(unknown))}; it takes {', '.join(_Wish._fields)}.")
-    return _Wish(
-        **{
-            option: None if value is None else _CLEANERS.get(option, clean_duration)(value, option)
-            for option, value in options.items()
-        }
-    )
-
-
-def _clean_flag(value: object, option: str) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{option} must be True or False, not {value!r}.")
-    return value
-
-
-def _clean_callable(value: object, option: str) -> object:
-    if not callable(value):
-        raise TypeError(f"{option} must be a callable that takes the guard, not {value!r}.")
-    return value
-
-
-def _clean_limit(value: object, option: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{option} must be a whole number, not {value!r}.")
-    if not 1 <= value <= LARGEST_LIMIT:
-        raise ValueError(f"{option} must be 1 to {LARGEST_LIMIT}, not {value!r}.")
-    return value
-
-
-_DEFAULTS = _Wish()
-_CLEANERS: dict[str, Callable[[Any, str], Any]] = {
-    "renew": _clean_flag,
-    "on_lost": _clean_callable,
-    "limit": _clean_limit,
-}

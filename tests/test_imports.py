@@ -50,7 +50,7 @@ ROWS = [
     ["stores.database_findings", "stores.redis_client", "stores.sql.notify", "stores.sql.sqlite"],
     ["stores.sql", "stores.connections", "holding"],
     ["stores.memory", "stores.redis", "stores.database", "guard"],
-    ["blocks", "claims", "decorators"],
+    ["blocks", "claims", "decorators", "options"],
     ["leader"],
     ["service"],
     ["conf"],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     from django_locks.models import Run
-    from django_locks.service import LockSettings
+    from django_locks.options import LockSettings
 
 logger = logging.getLogger("django_locks")
 

@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django_locks.service import LARGEST_LIMIT
+from django_locks.options import LARGEST_LIMIT
 from django_locks.values import clean_duration, clean_name, clean_wait
 
 UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
