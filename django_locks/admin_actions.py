@@ -14,7 +14,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from django_locks import history
+from django_locks import fencing, history
 from django_locks.places import Place, place_of, places
 from django_locks.rows import COOLING, FREE, HELD, PAUSED_STATE, Row
 from django_locks.service import LocksService
@@ -204,6 +204,7 @@ def prune(days: float) -> int:
     forgotten = 0
     for place in places():
         forgotten += place.store.prune(days * 86400)
+        fencing.forget(place.store, days * 86400)
         for alias in place.aliases:
             history.prune(alias)
     return forgotten

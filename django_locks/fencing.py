@@ -121,6 +121,23 @@ def _by_fence_table(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[
         guard.check()
 
 
+def forget(store: BaseStore, older_than: float, dry_run: bool = False) -> int:
+    """Forget the fences, in the database of the leases or ``default``, of grants from before so many seconds.
+
+    Returns how many. A holder of today whose grant is older has his row made again by his next `LockGuard.atomic`.
+    """
+    from django.db import DatabaseError, connections
+    from django.utils.connection import ConnectionDoesNotExist
+
+    from .models import Fence
+
+    try:
+        rows = Fence.forgettable(connections[store.database_alias or "default"].alias, older_than)
+        return rows.count() if dry_run else rows.delete()[0]
+    except (DatabaseError, ConnectionDoesNotExist):  # there is no such table: nobody fences anything here
+        return 0
+
+
 def _bound_stop(connection: BaseDatabaseWrapper) -> None:
     """Let the server end a transaction whose process is stopped just before the commit: a successor waits for it."""
     if connection.vendor == "postgresql" and not is_in_testcase(connection):

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy as _
 
+from django_locks import clock
 from django_locks.instants import from_micros, to_micros
 from django_locks.text import printable
 from django_locks.values import HOLDER_LENGTH, TEMPLATE_LENGTH
@@ -96,8 +97,8 @@ class NameField(TextBase):
 class Fence(models.Model):
     """The highest fence that has begun a `LockGuard.atomic` here, a row a name.
 
-    For leases kept in another place, and for transactions that do not see what is committed meanwhile. The rows may be
-    deleted while no `LockGuard.atomic` is open.
+    For leases kept in another place, and for transactions that do not see what is committed meanwhile. Whoever misses
+    his row at the end of one rolls back.
     """
 
     name = NameField(_("name"), max_length=255, primary_key=True)
@@ -125,6 +126,11 @@ class Fence(models.Model):
         if current < fence:
             return bool(row.filter(fence__lt=fence).update(fence=fence)) or cls.raise_to(alias, name, fence)
         return current == fence
+
+    @classmethod
+    def forgettable(cls, alias: str, older_than: float) -> models.QuerySet[Fence]:
+        """Return the rows of grants from before so many seconds. A fence is its server's clock, in microseconds."""
+        return cls._default_manager.using(alias).filter(fence__lt=(clock.epoch() - older_than) * 1_000_000)
 
     @classmethod
     def _create(cls, alias: str, name: str, fence: int) -> bool:

@@ -121,6 +121,7 @@ class TestEverySubcommand:
         locks.acquire("x", at_least=0.5).release()
         assert end("wait", "x", "-w", "20").code == 0
 
+    @pytest.mark.django_db
     def test_prune(self, store):
         locks.acquire("x").release()
         expected = 0 if store == "redis" else 1

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import DatabaseError, connections
 
-from django_locks import LeaseLost, locks
+from django_locks import LeaseLost, fencing, locks
 from django_locks.models import Fence
+from django_locks.stores.database import DatabaseStore
+from django_locks.stores.memory import MemoryStore
 from tests.test_transactions import notes, write
 
 LEVELS = {
@@ -98,3 +102,48 @@ def test_fence_row_that_was_deleted_is_made_anew(isolated):
         with guard.atomic():
             write(isolated, "b")
     assert notes(isolated) == ["a", "b"]
+
+
+@pytest.fixture
+def elsewhere(isolated, settings, monkeypatch):
+    """Let the leases be in memory, and the fences of their data in that database."""
+    settings.LOCKS = {"default": {"BACKEND": "django_locks.stores.memory.MemoryStore", "LOCATION": uuid4().hex}}
+    monkeypatch.setattr(MemoryStore, "database_alias", isolated)
+    return isolated
+
+
+def test_old_fences_are_forgotten_and_made_again(elsewhere):
+    with locks.lock("x") as guard:
+        with guard.atomic(using=elsewhere):
+            write(elsewhere, "a")
+        assert fencing.forget(guard.store, 3600) == 0
+        assert fencing.forget(guard.store, -60, dry_run=True) == fencing.forget(guard.store, -60) == 1
+        assert not Fence.objects.using(elsewhere).exists()
+        with guard.atomic(using=elsewhere):
+            write(elsewhere, "b")
+        assert Fence.objects.using(elsewhere).get().fence == guard.fence
+    assert notes(elsewhere) == ["a", "b"]
+
+
+def test_fence_that_is_forgotten_meanwhile_rolls_its_holder_back(elsewhere):
+    def forget():
+        assert fencing.forget(guard.store, -60) == 1
+        connections[elsewhere].close()
+
+    with pytest.raises((LeaseLost, DatabaseError)), locks.lock("x") as guard, guard.atomic(using=elsewhere):
+        write(elsewhere, "a")
+        thread = threading.Thread(target=forget)
+        thread.start()
+        thread.join()
+    assert notes(elsewhere) == []
+
+
+def test_without_the_table_there_is_nothing_to_forget(isolated):
+    store = DatabaseStore("default", isolated)
+    with connections[isolated].cursor() as cursor:
+        cursor.execute("ALTER TABLE django_locks_fence RENAME TO elsewhere")
+        try:
+            assert fencing.forget(store, 0) == 0
+        finally:
+            cursor.execute("ALTER TABLE elsewhere RENAME TO django_locks_fence")
+    assert fencing.forget(DatabaseStore("default", "nowhere"), 0) == 0
