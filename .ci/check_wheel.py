@@ -72,7 +72,9 @@ def smoke(wheel: Path, python: str, django: str, folder: Path) -> bool:
         ["uv", "pip", "install", "-q", "--python", interpreter, str(wheel), f"django=={django}.*"],
         [interpreter, "-W", "error", "-c", SCRIPT],
     ):
-        subprocess.run(command, check=True, cwd=folder, env=environment)
+        ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        if ended.returncode:
+            sys.exit(f"Python {python} and Django {django}: {command[:3]} failed.\n{ended.stdout}{ended.stderr}")
     shutil.rmtree(place)
     (folder / "smoke.sqlite3").unlink()
     return True
