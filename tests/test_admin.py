@@ -479,6 +479,14 @@ def test_store_that_is_down_is_named_while_the_others_are_shown(settings, admin_
     assert "1/2" in response.content.decode()
 
 
+def test_way_to_a_page_is_shown_as_on_djangos_own_pages(breaker, held):
+    held("job")
+    kind = re.compile(r'<(\w+) class="breadcrumbs">')
+    own = kind.findall(page(breaker, history_url("job")))
+    pages = [page(breaker, list_url()), page(breaker, change_url("job")), confirmation(breaker, "job")]
+    assert [kind.findall(html) for html in pages] == [own] * 3
+
+
 @pytest.fixture
 def everywhere(settings, spec_of):
     """Let ``LOCKS`` have a store of each kind."""
