@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAIRS = [("3.11", "5.2"), *((python, django) for python in ("3.12", "3.13") for django in ("5.2", "6.0", "6.1"))]
-IN_SDIST = ("bench", "django_locks", "docs", "testproject", "tests")
+IN_SDIST = (".ci", "bench", "django_locks", "docs", "testproject", "tests")
 NEEDED = {
     "django_locks/py.typed",
     "django_locks/migrations/0001_initial.py",
@@ -47,7 +47,7 @@ def check_wheel(wheel: Path) -> None:
 def check_sdist(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {"pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"}.union(*map(sources, IN_SDIST))
+    wanted = {"pyproject.toml", "LICENSE"}.union(sources("*.md"), *map(sources, IN_SDIST))
     if wanted - names:
         sys.exit(f"The sdist lacks {sorted(wanted - names)}.")
 

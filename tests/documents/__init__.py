@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "bench/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 FENCE = re.compile(r"(?P<indent> *)(?P<ticks>`{3,})(?P<language>\S*)")
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
