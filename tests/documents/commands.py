@@ -123,7 +123,7 @@ def check_pip(arguments: list[str], folder: Path) -> None:
 
 def run_uv(arguments: list[str], folder: Path) -> None:
     if arguments[0] != "run":
-        assert arguments[0] in ("sync", "build", "publish")
+        assert arguments[0] in ("sync", "build", "publish", "tool")
         return
     words = arguments[1:]
     while words[0] in ("--group", "--with", "--python"):
