@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,8 @@ import yaml
 
 from django_locks import checks, signals
 from django_locks.conf import DEFAULTS
+from django_locks.management.commands.locks import Command
+from django_locks.management.parser import LocksParser, add_common_options
 from django_locks.management.subcommands import SUBCOMMANDS
 from tests.documents import PAGES, ROOT, blocks, outside
 
@@ -82,6 +86,33 @@ def test_every_setting_is_described():
 
 def test_every_subcommand_has_an_example():
     assert set(re.findall(r"^manage.py locks (\w+)", read("commands"), re.MULTILINE)) == set(SUBCOMMANDS)
+
+
+def options_of(subcommand: str) -> set[str]:
+    parser = argparse.ArgumentParser()
+    parsers = parser.add_subparsers(parser_class=LocksParser)
+    subparser = parsers.add_parser(subcommand)
+    SUBCOMMANDS[subcommand].add_arguments(subparser)
+    add_common_options(subparser, SUBCOMMANDS[subcommand].over_all, None)
+    return set(subparser._option_string_actions)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_command_in_the_text_has_the_subcommand_and_options_that_it_names(page):
+    text = "\n".join(line for _, line in outside(page))
+    for line in re.findall(r"`(?:manage\.py )?locks (\w[^`]*)`", text):
+        subcommand, *words = line.split(" -- ")[0].split()
+        if subcommand != "SUBCOMMAND":
+            assert {word for word in words if word.startswith("-")} <= options_of(subcommand), line
+
+
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
+def test_examples_of_the_help_are_read_by_their_parser(subcommand):
+    examples = re.findall(r"Example: manage\.py locks (.*)", SUBCOMMANDS[subcommand].epilog)
+    assert examples
+    for example in examples:
+        parser = Command().create_parser("manage.py", "locks")
+        assert parser.parse_args(shlex.split(example)).subcommand == subcommand
 
 
 def test_every_signal_is_described():
