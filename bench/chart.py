@@ -9,9 +9,11 @@ from .results import Result
 CHARTED = ("Redis: acquire and release", "PostgreSQL: acquire and release", "MariaDB: acquire and release")
 WIDTH, LABELS, BAR, GAP, TITLE = 760, 300, 16, 7, 34
 STYLE = """
-text { font: 13px system-ui, sans-serif; fill: #24292f; } .title { font-weight: 600; }
+.page { fill: #ffffff; } text { font: 13px system-ui, sans-serif; fill: #24292f; } .title { font-weight: 600; }
 .ours { fill: #0b6e4f; } .other { fill: #9aa4af; }
-@media (prefers-color-scheme: dark) { text { fill: #e6edf3; } .ours { fill: #3fb68b; } .other { fill: #57606a; } }
+@media (prefers-color-scheme: dark) {
+  .page { fill: #0d1117; } text { fill: #e6edf3; } .ours { fill: #3fb68b; } .other { fill: #57606a; }
+}
 """
 
 
@@ -24,7 +26,8 @@ def draw(results: list[Result]) -> str:
             parts += drawn
     frame = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + GAP}" role="img">'
     title = "<title>What acquire and release take, in microseconds: shorter is better</title>"
-    return f"{frame}{title}<style>{STYLE}</style>\n" + "\n".join(parts) + "\n</svg>\n"
+    page = f'<rect class="page" width="{WIDTH}" height="{top + GAP}" rx="8"/>'  # the page's theme may be another one
+    return f"{frame}{title}<style>{STYLE}</style>\n{page}\n" + "\n".join(parts) + "\n</svg>\n"
 
 
 def _group(result: Result, top: int) -> tuple[list[str], int]:

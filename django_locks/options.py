@@ -30,11 +30,11 @@ class LockSettings(NamedTuple):
 class HoldOptions(TypedDict, total=False):
     """On what terms a lock is held. Durations in seconds (int, float) or timedelta; ``None``: the default.
 
-    ``ttl``: until a crashed holder's lock is free again. Default: ``TTL`` of ``LOCKS``.
-    ``renew``: keep the lease alive while its guard lives. Default: ``RENEW`` of ``LOCKS``.
-    ``at_least``: released earlier than so long after the grant, the name stays taken until then.
-    ``max_hold``: renew no longer than that, so that a job that hangs does not keep its lock for ever.
-    ``on_lost``: called with the guard when its lease is lost, once, from another thread.
+    - ``ttl``: until a crashed holder's lock is free again. Default: ``TTL`` of ``LOCKS``.
+    - ``renew``: keep the lease alive while its guard lives. Default: ``RENEW`` of ``LOCKS``.
+    - ``at_least``: released earlier than so long after the grant, the name stays taken until then.
+    - ``max_hold``: renew no longer than that, so that a job that hangs does not keep its lock for ever.
+    - ``on_lost``: called with the guard when its lease is lost, once, from another thread.
     """
 
     ttl: Seconds | None
@@ -45,9 +45,9 @@ class HoldOptions(TypedDict, total=False):
 
 
 class TakeOptions(HoldOptions, total=False):
-    """How a lock is taken.
+    """How a lock is taken: the `HoldOptions`, and
 
-    ``limit``: up to so many may hold the lock at once; each holds a lease of its own, named ``name#0``, ``name#1``…
+    - ``limit``: up to so many may hold the lock at once; each holds a lease of its own, named ``name#0``, ``name#1``…
     """
 
     limit: int | None

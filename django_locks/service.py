@@ -168,11 +168,11 @@ class LocksService:
     ) -> Any:
         """Decorate a function, coroutine function, method or management command: it runs only while it holds the lock.
 
-        ``name``: text; text with fields of the call's arguments (``"import:{tenant}"``); or, as ``name=``, a callable
-        given the same arguments. Default: the function's module and qualified name.
-        ``using``: the alias in ``LOCKS``. ``wait``, ``enforce`` and the options: as `lock`.
-        ``on_busy``: what a call does when somebody else holds the lock. ``"skip"`` returns `SKIPPED` and logs who;
-        ``"raise"`` raises `LockNotAcquired`; a callable is called with that exception, and its result returned.
+        - ``name``: text; text with fields of the call's arguments (``"import:{tenant}"``); or, as ``name=``, a callable
+          given the same arguments. Default: the function's module and qualified name.
+        - ``using``: the alias in ``LOCKS``. ``wait``, ``enforce`` and the options: as `lock`.
+        - ``on_busy``: what a call does when somebody else holds the lock. ``"skip"`` returns `SKIPPED` and logs who;
+          ``"raise"`` raises `LockNotAcquired`; a callable is called with that exception, and its result returned.
         """
         clean_wait(wait)
         clean_flag(enforce, "enforce")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import uuid
 from datetime import timedelta
 from html import unescape
 
+import django
 import pytest
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
@@ -477,6 +479,30 @@ def test_store_that_is_down_is_named_while_the_others_are_shown(settings, admin_
     assert shown(response) == ["busy"]
     assert list(response.context["found"].faults) == ["dead"]
     assert "1/2" in response.content.decode()
+
+
+def test_way_to_a_page_is_shown_as_on_djangos_own_pages(breaker, held):
+    held("job")
+    kind = re.compile(r'<(\w+) class="breadcrumbs">')
+    own = kind.findall(page(breaker, history_url("job")))
+    pages = [page(breaker, list_url()), page(breaker, change_url("job")), confirmation(breaker, "job")]
+    assert [kind.findall(html) for html in pages] == [own] * 3
+
+
+@pytest.mark.skipif(django.VERSION < (6, 1), reason="its admin has nonces from 6.1 on")
+def test_scripts_and_style_sheets_have_the_nonce_of_the_policy(breaker, held, settings):
+    from django.utils.csp import CSP
+
+    held("job")
+    settings.SECURE_CSP = {"default-src": [CSP.NONE], "script-src": [CSP.NONCE], "style-src": [CSP.NONCE]}
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.csp.ContentSecurityPolicyMiddleware"]
+    [templates] = copy.deepcopy(settings.TEMPLATES)
+    templates["OPTIONS"]["context_processors"].append("django.template.context_processors.csp")
+    settings.TEMPLATES = [templates]
+    for html in (page(breaker, list_url()), page(breaker, change_url("job")), confirmation(breaker, "job")):
+        tags = re.findall(r'<script[^>]*>|<link[^>]*rel="stylesheet"[^>]*>', html)
+        assert [tag for tag in tags if "leases." in tag]
+        assert [tag for tag in tags if "nonce=" not in tag and "application/json" not in tag] == []
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_lost_hold_is_told_by_its_holder(postgresql_kept):
 
 def test_killed_process_leaves_a_run_that_settles_as_expired(postgresql_kept):
     script = """
-        guard = locks.acquire("job", ttl=0.5)
+        guard = locks.acquire("job", ttl=2)
         history.flush()
         os.kill(os.getpid(), 9)
     """
