@@ -26,6 +26,31 @@ BACKENDS = {
 SHARED_STORES = ["redis", "valkey", "cluster", "sqlite", "postgresql", "mariadb"]
 STORES = list(BACKENDS)
 
+# Those that take longest, before all others: at the end one would be waited for. Next to those that start many processes
+# are some that mostly sleep.
+LONGEST = [
+    "test_faults",
+    "test_stopped_holder",
+    "test_lost_update",
+    "test_demo",
+    "test_race",
+    "test_command_signals",
+    "test_async",
+    "test_command_process",
+    "test_contract",
+    "test_documentation",
+    "test_k07_residue",
+    "test_command_bootstrap",
+    "test_redis",
+    "test_waiting",
+]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
+
 
 @pytest.fixture
 def spec_of(request: pytest.FixtureRequest) -> Any:
