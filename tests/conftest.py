@@ -26,8 +26,8 @@ BACKENDS = {
 SHARED_STORES = ["redis", "valkey", "cluster", "sqlite", "postgresql", "mariadb"]
 STORES = list(BACKENDS)
 
-# Those that take longest, before all others: at the end one would be waited for. Next to those that start many processes
-# are some that mostly sleep.
+# Those that take longest, before all others: at the end one would be waited for. Next to those that start many
+# processes are some that mostly sleep.
 LONGEST = [
     "test_faults",
     "test_stopped_holder",
