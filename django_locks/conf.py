@@ -18,6 +18,7 @@ from .exceptions import InvalidLockStore, LockStoreDoesNotExist
 from .options import LockSettings
 from .service import LocksService
 from .stores.base import BaseStore
+from .text import without_passwords
 from .values import PREFIX_LENGTH, clean_duration, clean_holder, clean_name, default_holder
 
 DEFAULTS: dict[str, Any] = {
@@ -54,7 +55,7 @@ class Handler:
     def __call__(self, alias: str) -> LockSettings:
         entry = self._entries.get(alias)
         if entry is None:
-            entry = self._entries.setdefault(alias, _build(alias))
+            entry = self._entries.setdefault(alias, _build_in_secret(alias))
         return entry
 
     def __iter__(self) -> Iterator[str]:
@@ -83,7 +84,7 @@ def problems() -> Iterator[Problem]:
     if not isinstance(locks, Mapping):
         yield Problem(
             "E001",
-            f"LOCKS must be a dict of stores by alias, not {locks!r}.",
+            f"LOCKS must be a dict of stores by alias, not {without_passwords(repr(locks))}.",
             'For example: LOCKS = {"default": {"BACKEND": "django_locks.stores.database.DatabaseStore"}}.',
         )
         return
@@ -97,7 +98,7 @@ def _problems_of(alias: Any, entry: Any) -> Iterator[Problem]:
     if not isinstance(alias, str) or not isinstance(entry, Mapping):
         yield Problem(
             "E001",
-            f"LOCKS[{alias!r}] must be a dict, under an alias that is text; it is {entry!r}.",
+            f"LOCKS[{alias!r}] must be a dict, under an alias that is text; it is {without_passwords(repr(entry))}.",
             f"Its keys: {', '.join(DEFAULTS)}.",
             str(alias),
         )
@@ -142,12 +143,15 @@ def _wrong_renew(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
 
 def _wrong_holder(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
     holder = entry.get("HOLDER")
+    what = f"LOCKS[{alias!r}]['HOLDER'] is {holder!r}"
+    hint = "Use a label, the dotted path of a callable that returns one, or None for host:pid:thread."
     if not (holder is None or callable(holder) or (isinstance(holder, str) and holder)):
-        yield Problem(
-            "E001",
-            f"LOCKS[{alias!r}]['HOLDER'] is {holder!r}.",
-            "Use a label, the dotted path of a callable that returns one, or None for host:pid:thread.",
-        )
+        yield Problem("E001", f"{what}.", hint)
+    elif isinstance(holder, str):
+        try:
+            _import_callable(holder)
+        except Exception as error:  # whatever the module does when it is imported
+            yield Problem("E001", f"{what}, which cannot be imported: {error}.", hint)
 
 
 def _wrong_history(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
@@ -171,15 +175,24 @@ def _wrong_store(alias: str, entry: Mapping[Any, Any]) -> Iterator[Problem]:
     backend = entry.get("BACKEND")
     where = f"LOCKS[{alias!r}]['BACKEND']"
     if not isinstance(backend, str):
-        yield Problem("E002", f"{where} is {backend!r}.", f"Use a dotted path, such as '{DEFAULTS['BACKEND']}'.")
+        yield Problem(
+            "E002",
+            f"{where} is {without_passwords(repr(backend))}.",
+            f"Use a dotted path, such as '{DEFAULTS['BACKEND']}'.",
+        )
         return
+    what = without_passwords(repr(backend))
     try:
         store_class = import_string(backend)
     except Exception as error:  # whatever the module does when it is imported
-        yield Problem("E002", f"{where} is {backend!r}, which cannot be imported: {error}.", "Check the dotted path.")
+        yield Problem(
+            "E002",
+            f"{where} is {what}, which cannot be imported: {without_passwords(str(error))}.",
+            "Check the dotted path.",
+        )
         return
     if not (isinstance(store_class, type) and issubclass(store_class, BaseStore)):
-        yield Problem("E002", f"{where} is {backend!r}, which is no lock store.", "Name a subclass of BaseStore.")
+        yield Problem("E002", f"{where} is {what}, which is no lock store.", "Name a subclass of BaseStore.")
         return
     yield from _wrong_options(alias, store_class, entry)
 
@@ -211,6 +224,14 @@ def _did_you_mean(key: Any, known: Any) -> str:
     if close:
         return f"Did you mean {close[0]!r}?"
     return f"Known: {', '.join(known)}." if known else "It takes none."
+
+
+def _build_in_secret(alias: str) -> LockSettings:
+    """Build it, and keep the variables out of error reports: a URL may have a password."""
+    from django.views.decorators.debug import sensitive_variables  # brings all of django.http with it
+
+    built: LockSettings = sensitive_variables()(_build)(alias)
+    return built
 
 
 def _build(alias: str) -> LockSettings:
@@ -263,10 +284,13 @@ def _holder(alias: str, holder: Any) -> Callable[[], str]:
 
 
 def _import_callable(path: str) -> Callable[[], Any] | None:
+    """Return what the path names, or ``None``: it is a label, such as a host's name."""
+    if not all(part.isidentifier() for part in path.split(".")):
+        return None
     try:
         found = import_string(path)
     except ImportError:
-        return None  # a label, such as a host's name
+        return None
     return found if callable(found) else None
 
 

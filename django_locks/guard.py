@@ -80,7 +80,7 @@ class LockGuard(Holding):
         if not self._end(State.DETACHED):
             raise self._loss()
         self._lift_enforcement()
-        return self.owner
+        return str(self.owner)
 
     def discard_if_late(self) -> bool:
         """Drop a grant that came too late to be used, without a word."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 # They reorder what stands around them, up to the end of the line: https://www.unicode.org/reports/tr9/#Directional_Formatting_Characters
 _BIDI_CONTROLS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_USER = re.compile(r"://\S*@")
+_QUERY = re.compile(r"(?<=password=)[^&\s'\"]*")
 
 
 def printable(text: str) -> str:
@@ -19,6 +22,11 @@ def _visible(character: str) -> str:
     if character in _BIDI_CONTROLS or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
         return character.encode("unicode_escape").decode()
     return character
+
+
+def without_passwords(text: str) -> str:
+    """Return the text without user names and passwords of URLs: one may be where no URL belongs."""
+    return _QUERY.sub("***", _USER.sub("://***@", text))
 
 
 def table(rows: list[list[str]]) -> list[str]:

@@ -22,6 +22,15 @@ PAUSED = "paused"  # the owner of a lock that a person has taken out of use: no 
 Seconds = int | float | timedelta
 
 
+class Secret(str):
+    """Text that its ``repr`` does not tell, and so no error page and no report that shows the variables of a frame."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<secret>"
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
     """A live lease as its store sees it. Datetimes are aware UTC by the store's clock, ``remaining`` is in seconds.
@@ -133,7 +142,7 @@ def _seconds(value: object, what: str) -> float:
 
 def new_owner() -> str:
     """Return a new secret of 128 random bits, which proves one grant."""
-    return os.urandom(16).hex()
+    return Secret(os.urandom(16).hex())
 
 
 def default_holder() -> str:

@@ -11,11 +11,11 @@ import pytest
 from django import forms
 from django.core.exceptions import ValidationError
 from django.core.management import call_command
-from django.db import IntegrityError, connections
+from django.db import IntegrityError, connections, models
 from django.db.migrations.loader import MigrationLoader
 from django.test.utils import override_settings
 
-from django_locks.instants import from_micros, to_micros
+from django_locks.instants import LAST, from_micros, to_micros
 from django_locks.models import InstantField, Lease
 from tests.servers.fixtures_databases import Connect
 
@@ -23,22 +23,32 @@ MOMENT = datetime(2026, 3, 29, 1, 59, 59, 123457, tzinfo=UTC)
 NEW_YORK = ZoneInfo("America/New_York")
 
 
+class OwnAutoField(models.BigAutoField):
+    """A project's own."""
+
+
 def lease(**changes: Any) -> Lease:
     return Lease(**{"name": "job", "fence": 1, "acquired_at": MOMENT, "expires_at": MOMENT, **changes})
 
 
 @pytest.mark.parametrize("use_tz", [True, False])
-@pytest.mark.parametrize("auto_field", ["AutoField", "BigAutoField", "SmallAutoField"])
+@pytest.mark.parametrize(
+    "auto_field",
+    [
+        "django.db.models.AutoField",
+        "django.db.models.BigAutoField",
+        "django.db.models.SmallAutoField",
+        "tests.test_models.OwnAutoField",
+    ],
+)
 def test_migrations_are_complete(auto_field: str, use_tz: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MigrationLoader, "check_consistent_history", lambda *_: None)  # it asks the database
-    settings = {"DEFAULT_AUTO_FIELD": f"django.db.models.{auto_field}", "USE_TZ": use_tz}
+    settings = {"DEFAULT_AUTO_FIELD": auto_field, "USE_TZ": use_tz}
     with override_settings(**settings, DEFAULT_TABLESPACE="fast"):
         call_command("makemigrations", "django_locks", check=True, dry_run=True, stdout=StringIO())
 
 
-@pytest.mark.parametrize(
-    "micros", [0, 1, -1, 1_774_749_599_123_457, 2**52, to_micros(datetime.max.replace(tzinfo=UTC))]
-)
+@pytest.mark.parametrize("micros", [0, 1, -1, 1_774_749_599_123_457, 2**52, LAST])
 def test_instants_are_exact_both_ways(micros: int) -> None:
     assert to_micros(from_micros(micros)) == micros
     assert from_micros(micros).tzinfo is UTC

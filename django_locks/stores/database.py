@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core import checks
 from django.db import Error, connections
+from django.views.decorators.debug import sensitive_variables
 
 from django_locks.exceptions import InvalidLockStore, StoreUnavailable
 from django_locks.findings import OK, Finding
@@ -28,6 +29,7 @@ from django_locks.stores.connections import (
 )
 from django_locks.stores.sql import Statements, faults, statements_for
 from django_locks.stores.sql.notify import PostgreSQLPush
+from django_locks.text import without_passwords
 from django_locks.transactions import is_conflict, is_in_transaction
 from django_locks.values import LeaseInfo
 
@@ -185,7 +187,8 @@ class DatabaseStore(BaseStore):
             what = f"LOCKS[{self.alias!r}] keeps its leases in the database, but {APP_MISSING}."
             messages.append(checks.Error(what, hint=APP_HINT, id="django_locks.E005"))
         if not self._is_configured():
-            what = f"LOCKS[{self.alias!r}] has the LOCATION {self._database!r}, which is no alias of DATABASES."
+            location = without_passwords(repr(self._database))
+            what = f"LOCKS[{self.alias!r}] has the LOCATION {location}, which is no alias of DATABASES."
             messages.append(checks.Error(what, hint=ALIAS_HINT, id="django_locks.E006"))
         elif self._cannot_notify():
             what = f"LOCKS[{self.alias!r}]: {NOTIFY}"
@@ -206,6 +209,7 @@ class DatabaseStore(BaseStore):
         ours, other = connections[self._database].settings_dict, connections[alias].settings_dict
         return alias == self._database or all(ours[key] == other[key] for key in ("ENGINE", "NAME", "HOST", "PORT"))
 
+    @sensitive_variables()
     def lock_row(self, alias: str, claim: Claim) -> bool:
         self._require_settings()
         with _Asking():
@@ -225,6 +229,7 @@ class DatabaseStore(BaseStore):
             return await sync_to_async(call)(*args)
         return await super()._in_thread(call, *args)
 
+    @sensitive_variables()  # the driver's functions have the owner among their parameters
     def _run(self, verb: str, name: str, step: Callable[[Statements, BaseDatabaseWrapper], T]) -> T:
         self._require_settings()
         chosen = connection_to(self._database)
@@ -252,7 +257,8 @@ class DatabaseStore(BaseStore):
         if not apps.is_installed("django_locks"):
             raise InvalidLockStore(f"The lock store {self.alias!r}: {APP_MISSING}. {APP_HINT}", alias=self.alias)
         if not self._is_configured():
-            message = f"The lock store {self.alias!r}: {self._database!r} is no alias of DATABASES. {ALIAS_HINT}"
+            location = without_passwords(repr(self._database))
+            message = f"The lock store {self.alias!r}: {location} is no alias of DATABASES. {ALIAS_HINT}"
             raise InvalidLockStore(message, alias=self.alias)
         if self._cannot_notify():
             message = f"The lock store {self.alias!r}: {NOTIFY} {NOTIFY_HINT}"

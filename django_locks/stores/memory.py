@@ -14,6 +14,7 @@ from django_locks.exceptions import InvalidLockStore
 from django_locks.findings import WARN, Finding
 from django_locks.stores.base import RELEASED, BaseStore, Claim
 from django_locks.stores.waiting import Waiters
+from django_locks.text import without_passwords
 from django_locks.values import LeaseInfo
 
 SWEEP_EVERY = 8  # grants
@@ -112,7 +113,8 @@ class MemoryStore(BaseStore):
         super().__init__(alias, location, key_prefix)
         if location is not None and not isinstance(location, str):
             raise InvalidLockStore(
-                f"LOCKS[{alias!r}]['LOCATION'] of a memory store is the name of a table (text), not {location!r}.",
+                f"LOCKS[{alias!r}]['LOCATION'] of a memory store is the name of a table (text), "
+                f"not {without_passwords(repr(location))}.",
                 alias=alias,
             )
         self._table = _tables.setdefault(location or "", _Table())

@@ -15,6 +15,8 @@ import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from django.views.decorators.debug import sensitive_variables
+
 from django_locks.exceptions import InvalidLockStore, StoreUnavailable
 from django_locks.findings import Finding
 from django_locks.values import LeaseInfo
@@ -114,6 +116,7 @@ class RedisStore(BaseStore):
             raise self._unconfirmed(name, reply)
         return fence
 
+    @sensitive_variables()
     def release(self, name: str, owner: str, hold_for: float = 0, outcome: str = RELEASED) -> bool:
         """Free the name and return True, or False if it is not the owner's (any more), which changes nothing.
 
@@ -155,7 +158,7 @@ class RedisStore(BaseStore):
     def get(self, name: str) -> LeaseInfo | None:
         text = name.encode()
         reply = self._run("look up", name, self._wire.read(self._wire.bucket(text), [text]))
-        return next(leases_read([text], reply), None)
+        return next(iter(self._told([text], reply)), None)
 
     def leases(self, prefix: str = "") -> Iterator[LeaseInfo]:
         """Yield all live leases whose name begins with ``prefix``, ordered by name."""
@@ -177,13 +180,19 @@ class RedisStore(BaseStore):
         return Browsed(total, ending_soon, self._read(names))
 
     def _read(self, names: Sequence[bytes]) -> list[LeaseInfo]:
-        found: dict[str, LeaseInfo] = {}
+        found: dict[bytes, LeaseInfo] = {}
         for bucket in self._wire.buckets:
             here = [name for name in names if self._wire.bucket(name) is bucket]
             if here:
                 reply = self._run("list leases", "", self._wire.read(bucket, here))
-                found.update((lease.name, lease) for lease in leases_read(here, reply))
-        return [found[name.decode()] for name in names if name.decode() in found]
+                found.update((lease.name.encode(), lease) for lease in self._told(here, reply))
+        return [found[name] for name in names if name in found]
+
+    def _told(self, names: Sequence[bytes], reply: Sequence[Any]) -> list[LeaseInfo]:
+        try:
+            return list(leases_read(names, reply))
+        except ValueError as error:
+            raise self.unavailable("read", "", str(error)) from error
 
     def prune(self, older_than: float) -> int:
         """Trim the indexes of expired names, which each grant does, too, and return 0: free names leave nothing."""
@@ -212,7 +221,7 @@ class RedisStore(BaseStore):
         names = sorted(self._names_of(bucket, prefix))
         for start in range(0, len(names), READ_BATCH):
             batch = names[start : start + READ_BATCH]
-            yield from leases_read(batch, self._run("list leases", "", self._wire.read(bucket, batch)))
+            yield from self._told(batch, self._run("list leases", "", self._wire.read(bucket, batch)))
 
     def _names_of(self, bucket: Bucket, prefix: str) -> set[bytes]:
         found: set[bytes] = set()
@@ -223,6 +232,7 @@ class RedisStore(BaseStore):
             if cursor == b"0":
                 return found
 
+    @sensitive_variables()  # the driver's functions have the owner among their arguments
     def _run(self, verb: str, name: str, call: Call) -> Any:
         started = time.monotonic()
         try:
@@ -230,6 +240,7 @@ class RedisStore(BaseStore):
         except Exception as error:
             return self._run_again(verb, name, lambda link: link.run(call), error, started)
 
+    @sensitive_variables()
     def _run_all(self, verb: str, name: str, calls: Sequence[Call]) -> list[Any]:
         started = time.monotonic()
         try:
@@ -287,7 +298,7 @@ class RedisStore(BaseStore):
     async def aget(self, name: str) -> LeaseInfo | None:
         text = name.encode()
         reply = await self._arun("look up", name, self._wire.read(self._wire.bucket(text), [text]))
-        return next(leases_read([text], reply), None)
+        return next(iter(self._told([text], reply)), None)
 
     async def aleases(self, prefix: str = "") -> AsyncIterator[LeaseInfo]:
         found = [lease for bucket in self._wire.buckets for lease in await self._aleases_of(bucket, prefix)]
@@ -299,7 +310,7 @@ class RedisStore(BaseStore):
         found: list[LeaseInfo] = []
         for start in range(0, len(names), READ_BATCH):
             batch = names[start : start + READ_BATCH]
-            found += leases_read(batch, await self._arun("list leases", "", self._wire.read(bucket, batch)))
+            found += self._told(batch, await self._arun("list leases", "", self._wire.read(bucket, batch)))
         return found
 
     async def _anames_of(self, bucket: Bucket, prefix: str) -> set[bytes]:

@@ -15,14 +15,13 @@ import hashlib
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from django_locks.values import LeaseInfo
+from django_locks.instants import LAST, from_micros
+from django_locks.values import LeaseInfo, Secret
 
 from .base import Claim
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CLUSTER_BUCKETS = 64
 RENEW_BATCH = 1000  # leases a script: what a server does in two or three milliseconds
 READ_BATCH = 500
@@ -36,6 +35,15 @@ class Script:
     def __init__(self, source: str) -> None:
         self.source = source.encode()
         self.sha = hashlib.sha1(self.source, usedforsecurity=False).hexdigest().encode()
+
+
+class _SecretBytes(bytes):
+    """As `Secret`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<secret>"
 
 
 class Call(NamedTuple):
@@ -236,22 +244,30 @@ def renewed(batches: Iterable[tuple[list[str], Call]], replies: Iterable[Sequenc
 
 
 def leases_read(names: Sequence[bytes], reply: Sequence[Any]) -> Iterator[LeaseInfo]:
-    """Yield the live ones of the leases that a `Wire.read` of the names has answered."""
+    """Yield the live ones of the leases that a `Wire.read` of the names has answered.
+
+    Raises ValueError for what is none of ours.
+    """
     for name, value, left in zip(names, reply[1::2], reply[2::2], strict=True):
-        if value is not None:
+        if value is None:
+            continue
+        try:
             yield _lease(name.decode(), value, left, reply[0])
+        except ValueError as error:
+            raise ValueError(f"the key of {name!r} holds no lease: something else has written it") from error
 
 
 def _lease(name: str, value: bytes, left_ms: int, now_us: int) -> LeaseInfo:
     owner, fence, acquired, holder = value.split(b" ", 3)
+    end = min(now_us + left_ms * 1000, LAST) if left_ms >= 0 else LAST  # a PERSIST by hand: it never ends
     return LeaseInfo(
         name=name,
         owner=read_owner(owner),
         holder=holder.decode(),
         fence=int(fence),
-        acquired_at=EPOCH + timedelta(microseconds=int(acquired)),
-        expires_at=EPOCH + timedelta(microseconds=now_us + left_ms * 1000),
-        remaining=left_ms / 1000,
+        acquired_at=from_micros(int(acquired)),
+        expires_at=from_micros(end),
+        remaining=(end - now_us) / 1_000_000,
     )
 
 
@@ -259,12 +275,12 @@ def write_owner(owner: str) -> bytes:
     """Return the owner as it begins a stored lease: without a space in it, and with one that ends it."""
     if " " in owner or "%" in owner:
         owner = owner.replace("%", "%25").replace(" ", "%20")
-    return owner.encode("utf-8", "surrogatepass") + b" "
+    return _SecretBytes(owner.encode("utf-8", "surrogatepass") + b" ")
 
 
 def read_owner(stored: bytes) -> str:
     """Return the owner from what `write_owner` made of it, without the last space."""
-    return stored.decode("utf-8", "surrogatepass").replace("%20", " ").replace("%25", "%")
+    return Secret(stored.decode("utf-8", "surrogatepass").replace("%20", " ").replace("%25", "%"))
 
 
 def milliseconds(seconds: float) -> int:

@@ -11,9 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from django_locks.instants import from_micros
+from django_locks.instants import from_micros, on_calendar
 from django_locks.stores.base import Claim
-from django_locks.values import LeaseInfo
+from django_locks.values import LeaseInfo, Secret
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -161,10 +161,10 @@ def lease_info(row: Sequence[Any]) -> LeaseInfo:
     name, owner, holder, fence, acquired_at, expires_at, now = row
     return LeaseInfo(
         name=name,
-        owner=owner,
+        owner=Secret(owner),
         holder=holder,
         fence=fence,
         acquired_at=from_micros(acquired_at),
         expires_at=from_micros(expires_at),
-        remaining=(expires_at - now) / 1_000_000,
+        remaining=(on_calendar(expires_at) - now) / 1_000_000,
     )

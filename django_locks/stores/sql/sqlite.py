@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django_locks.stores.base import Claim
 from django_locks.stores.sql.base import Statements
 from django_locks.stores.sql.generic import GenericStatements
+from django_locks.values import Secret
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -55,8 +56,9 @@ class SQLiteStatements(Statements):
         return int(rows[0][0]) if rows else None
 
     def renew(self, connection: BaseDatabaseWrapper, leases: Sequence[Claim]) -> set[str]:
-        claims = json.dumps([(name, owner, self._micros(ttl)) for name, owner, ttl in leases], ensure_ascii=False)
-        rows = self._read(connection, self._fill(RENEW), {"claims": claims})
+        claims = [(name, owner, self._micros(ttl)) for name, owner, ttl in leases]
+        text = Secret(json.dumps(claims, ensure_ascii=False))
+        rows = self._read(connection, self._fill(RENEW), {"claims": text})
         return {name for (name,) in rows}
 
     def lock(self, connection: BaseDatabaseWrapper, name: str, owner: str, ttl: float) -> bool:
