@@ -1,0 +1,213 @@
+"""One of the processes that take the locks, and write down what they believe."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.db import Error, close_old_connections, connections, transaction
+
+from django_locks import LeaseLost, LockNotAcquired, StoreUnavailable, clock, conf, locks
+from django_locks.stores.base import Claim
+from tests.crew import Spec
+
+from . import counters, sabotage
+from .history import FAILED, Recorder, now
+
+STEP_CLOCK = signal.SIGUSR1
+DAY = 86_400.0
+
+
+class Task(NamedTuple):
+    spec: Spec
+    data: str  #: the alias of the database in which the counters are
+    transactions: bool  #: may a lock be taken inside a transaction?
+    folder: Path
+    label: str
+    seed: str
+    names: tuple[str, ...]
+    ttl: float
+    end: float  #: when to stop, by the clock of the history
+    sabotage: str = ""
+
+
+def work(task: Task) -> None:
+    """Take and leave locks until it is time to end."""
+    log = os.open(task.folder / f"{task.label}.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    faulthandler.register(signal.SIGQUIT, all_threads=True)  # where does it hang?
+    recorder = Recorder(task.folder / f"{task.label}.jsonl")
+    try:
+        task.spec.apply()
+        if task.sabotage:
+            sabotage.WAYS[task.sabotage]()
+        Worker(task, recorder).run()
+    except BaseException:
+        recorder.write("trouble", what=traceback.format_exc())
+
+
+class Worker:
+    def __init__(self, task: Task, recorder: Recorder) -> None:
+        self._task = task
+        self._recorder = recorder
+        self._chance = random.Random(task.seed)
+        self._writes = 0
+        self._habits: list[Callable[[str], None]] = [*[self._keep] * 6, *[self._write] * 8, self._hand_on]
+        if task.transactions:
+            self._habits += [self._keep_until_commit] * 2
+        record_calls(conf.entries("default").store, recorder)
+        _let_wall_clock_step(self._chance)
+
+    def run(self) -> None:
+        while now() < self._task.end:
+            habit, name = self._chance.choice(self._habits), self._chance.choice(self._task.names)
+            try:
+                habit(name)
+            except LockNotAcquired:
+                self._pause(0.03)
+            except LeaseLost:
+                pass
+            except (StoreUnavailable, Error):
+                self._pause(0.1)
+            close_old_connections()  # as after a request
+
+    # Habits
+
+    def _keep(self, name: str) -> None:
+        with self._lock(name) as guard:
+            self._look_after(guard, 2.5)
+
+    def _write(self, name: str) -> None:
+        """Increment the counter in a fenced transaction, and take note of how it ended."""
+        with self._lock(name) as guard:
+            self._look(guard)
+            self._writes += 1
+            op = f"{self._task.label}-{self._writes}"
+            self._recorder.write("write", op=op, name=name, fence=guard.fence)
+            self._recorder.write("wrote", op=op, outcome=self._increment(guard, op))
+            self._look(guard)
+
+    def _increment(self, guard: Any, op: str) -> str:
+        def pause() -> None:
+            self._look_after(guard, 1.5)
+
+        try:
+            with guard.atomic(using=self._task.data):
+                counters.increment(self._task.data, op, guard.name, guard.fence, pause)
+                pause()
+        except (LeaseLost, StoreUnavailable):
+            return "failed"
+        except Error:
+            return "unknown"
+        return "ok"
+
+    def _keep_until_commit(self, name: str) -> None:
+        """Leave the lock's block before the transaction ends: nobody else may have it until then."""
+        with transaction.atomic(using=self._task.data):
+            with self._lock(name) as guard:
+                self._look_after(guard, 0.0)
+            self._look_after(guard, 1.0)
+
+    def _hand_on(self, name: str) -> None:
+        """Give the lease to somebody who never comes."""
+        guard = locks.acquire(name, **self._options())
+        self._granted(guard)
+        self._look_after(guard, 0.0)
+        guard.detach()
+
+    @contextmanager
+    def _lock(self, name: str) -> Iterator[Any]:
+        with locks.lock(name, **self._options()) as guard:
+            self._granted(guard)
+            yield guard
+
+    def _options(self) -> dict[str, Any]:
+        wait = self._chance.choice((0, 0, 0.1, 0.5))
+        return {"ttl": self._task.ttl, "wait": wait, "renew": self._chance.random() < 0.8}
+
+    # Beliefs
+
+    def _granted(self, guard: Any) -> None:
+        self._recorder.write("granted", name=guard.name, owner=_short(guard.owner), fence=guard.fence)
+
+    def _look_after(self, guard: Any, longest: float) -> None:
+        """Look at it again and again, for up to so many TTLs, but mostly for moments."""
+        end = now() + self._chance.random() ** 12 * longest * self._task.ttl
+        while self._look(guard) and now() < min(end, self._task.end):
+            time.sleep(0.01)
+
+    def _look(self, guard: Any) -> bool:
+        at = now()  # before the look: it is stopped between the two, if anywhere
+        kind = "lost" if guard.lost else "held"
+        self._recorder.write(kind, at=at, owner=_short(guard.owner))
+        return kind == "held"
+
+    def _pause(self, longest: float) -> None:
+        time.sleep(self._chance.uniform(0, longest))
+
+
+def record_calls(store: Any, recorder: Recorder) -> None:
+    """Write down what the store is asked, and what it answers."""
+    acquire, renew, release, lock_row = store.acquire, store.renew, store.release, store.lock_row
+
+    def recorded_acquire(name: str, owner: str, ttl: float, holder: str) -> int | None:
+        with _recorded(recorder, "acquire", (name, owner, ttl)) as answers:
+            answers[name] = acquire(name, owner, ttl, holder)
+        return answers[name]
+
+    def recorded_renew(leases: Sequence[Claim]) -> set[str]:
+        with _recorded(recorder, "renew", *leases) as answers:
+            ours: set[str] = renew(leases)
+            answers.update((name, name in ours) for name, _, _ in leases)
+        return ours
+
+    def recorded_release(name: str, owner: str, *args: Any) -> bool:
+        with _recorded(recorder, "release", (name, owner, 0.0)) as answers:
+            answers[name] = release(name, owner, *args)
+        return answers[name]
+
+    def recorded_lock_row(alias: str, claim: Claim) -> bool:
+        if connections[alias].vendor != "sqlite":
+            return bool(lock_row(alias, claim))
+        with _recorded(recorder, "renew", claim) as answers:  # so it is there
+            answers[claim[0]] = lock_row(alias, claim)
+        return answers[claim[0]]
+
+    store.acquire, store.renew = recorded_acquire, recorded_renew
+    store.release, store.lock_row = recorded_release, recorded_lock_row
+
+
+@contextmanager
+def _recorded(recorder: Recorder, verb: str, *claims: Claim) -> Iterator[dict[str, Any]]:
+    calls = {name: recorder.call(verb=verb, name=name, owner=_short(owner), ttl=ttl) for name, owner, ttl in claims}
+    answers = dict.fromkeys(calls, FAILED)
+    try:
+        yield answers
+    finally:
+        for name, call in calls.items():
+            recorder.answer(call, answers[name])
+
+
+def _let_wall_clock_step(chance: random.Random) -> None:
+    """Let the signal move the time of day, as an operator or NTP does: nothing may depend on it."""
+    real, offset = time.time, 0.0
+
+    def step(*_: object) -> None:
+        nonlocal offset
+        offset = chance.uniform(-DAY, DAY)
+
+    time.time = clock.epoch = lambda: real() + offset
+    signal.signal(STEP_CLOCK, step)
+
+
+def _short(owner: str) -> str:
+    return owner[:12]
