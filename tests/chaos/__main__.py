@@ -10,7 +10,8 @@ from contextlib import ExitStack
 
 
 def main() -> int:
-    from tests.chaos.run import run
+    from tests.chaos.run import TTL, Plan, run
+    from tests.chaos.sabotage import WAYS
     from tests.chaos.sites import sites
     from tests.servers import databases
 
@@ -19,13 +20,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", default=str(random.randrange(10**6)))
     parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--sabotage", choices=WAYS, default="", help="break the workers' copy of the product")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
+    plan = Plan(options.store, options.minutes * 60, options.seed, options.workers, options.sabotage)
     with ExitStack() as stack:
-        has_data = options.store in ("postgresql", "mariadb", "sqlite")
-        data = {} if has_data else stack.enter_context(databases.postgres()).settings
-        seconds, site = options.minutes * 60, sites()[options.store]
-        result = run(options.store, site, data, seconds=seconds, seed=options.seed, workers=options.workers)
+        needs_data = options.store not in ("postgresql", "mariadb", "sqlite")
+        data = stack.enter_context(databases.postgres()).settings if needs_data else {}
+        result = run(plan, stack.enter_context(sites()[plan.store](data, TTL)))
     print(result.report())
     return 1 if result.verdict.violations else 0
 

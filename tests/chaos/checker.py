@@ -43,10 +43,13 @@ class Verdict(NamedTuple):
     excused: list[Finding]
 
 
-def check(history: History, ttl: float) -> Verdict:
-    """Return what breaks a rule, and what would if a fault had not been outside of what the store promises."""
+def check(history: History, ttl: float, *, ended: bool = True) -> Verdict:
+    """Return what breaks a rule, and what would if a fault had not been outside of what the store promises.
+
+    Of a history that goes on only what cannot be made good by what is still to come.
+    """
     verdict = Verdict([], [])
-    for rule in RULES:
+    for rule in RULES if ended else (overlaps, fences, renewals, revivals):
         for finding in rule(history):
             excused = any(_excuses(fault, finding, ttl) for fault in history.faults)
             (verdict.excused if excused else verdict.violations).append(finding)

@@ -48,7 +48,7 @@ class Recorder:
 
 FAILED = "failed"  #: in place of an answer: nobody knows whether the call was executed
 
-KILL = "kill a worker"
+KILL = "kill workers"
 
 
 @dataclass
@@ -82,7 +82,7 @@ class Fault:
     kind: str
     begin: float
     end: float
-    worker: str = ""
+    workers: list[str] = field(default_factory=list)  #: which it has hit, if any
 
 
 @dataclass
@@ -168,8 +168,8 @@ class _Reader:
     def _wrote(self, at: float, op: str, outcome: str) -> None:
         self._writes[op].outcome = outcome
 
-    def _fault(self, at: float, fault: str, begin: float, worker: str = "") -> None:
-        self._history.faults.append(Fault(fault, begin, at, worker))
+    def _fault(self, at: float, fault: str, begin: float, workers: list[str]) -> None:
+        self._history.faults.append(Fault(fault, begin, at, workers))
 
     def _row(self, at: float, **facts: Any) -> None:
         self._history.rows.append(Row(**facts))
@@ -183,10 +183,10 @@ class _Reader:
 
 def _settle(history: History) -> None:
     """Find out until when calls without an answer may have happened."""
-    killed = {fault.worker: fault.begin for fault in history.faults if fault.kind == KILL}
+    killed = {worker: fault.begin for fault in history.faults if fault.kind == KILL for worker in fault.workers}
     for call in history.calls:
         if call.answer == FAILED:
             until = min(call.end, max(call.begin, killed.get(call.process, math.inf)))
             # A server that hangs, and a network that holds a request back, may come back to it.
-            delays = [fault.end for fault in history.faults if not fault.worker and fault.begin <= until]
+            delays = [fault.end for fault in history.faults if not fault.workers and fault.begin <= until]
             call.end = max([until, *(end for end in delays if call.begin <= end)])

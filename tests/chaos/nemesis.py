@@ -13,8 +13,8 @@ from .history import Recorder, now
 
 class Fault(NamedTuple):
     kind: str
-    #: Enters when the fault is there, and leaves when it is healed. May enter with the label of the worker that it hit.
-    inject: Callable[[random.Random], AbstractContextManager[str | None]]
+    #: Enters when the fault is there, and leaves when it is healed. May enter with the labels of workers it has hit.
+    inject: Callable[[random.Random], AbstractContextManager[list[str] | None]]
 
     @classmethod
     def between(cls, kind: str, inject: Callable[[], object], heal: Callable[[], object] = lambda: None) -> Fault:
@@ -32,18 +32,22 @@ class Fault(NamedTuple):
 
 
 def torment(
-    groups: Sequence[Sequence[Fault]], recorder: Recorder, chance: random.Random, ttl: float, end: float
+    groups: Sequence[Sequence[Fault]],
+    recorder: Recorder,
+    chance: random.Random,
+    ttl: float,
+    is_over: Callable[[], bool],
 ) -> None:
-    """Inject faults until then: of each group one at a time at the most, each as often as the others.
+    """Inject faults until it is over: of each group one at a time at the most, each as often as the others.
 
     Those of the first group come first and are healed last: what a stopped worker has locked would hold them up.
     """
     bags = [_draw(group, chance) for group in groups]
-    while now() < end:
+    while not is_over():
         with ExitStack() as stack:
             for number in sorted(chance.sample(range(len(bags)), chance.randint(1, len(bags)))):
                 stack.enter_context(_recorded(next(bags[number]), recorder, chance))
-            time.sleep(chance.uniform(0.1, 2.0) * ttl)
+            time.sleep(chance.uniform(0.2, 2.0) * ttl)
         time.sleep(chance.uniform(0.0, 0.7) * ttl)
 
 
@@ -54,9 +58,9 @@ def _draw(faults: Sequence[Fault], chance: random.Random) -> Iterator[Fault]:
 
 @contextmanager
 def _recorded(fault: Fault, recorder: Recorder, chance: random.Random) -> Iterator[None]:
-    begin, worker = now(), None
+    begin, workers = now(), None
     try:
-        with fault.inject(chance) as worker:
+        with fault.inject(chance) as workers:
             yield
     finally:
-        recorder.write("fault", fault=fault.kind, begin=begin, worker=worker or "")
+        recorder.write("fault", fault=fault.kind, begin=begin, workers=workers or [])

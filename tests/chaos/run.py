@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,27 +23,40 @@ from . import counters
 from .checker import SLACK, Verdict, check
 from .history import History, Recorder, now, read
 from .nemesis import Fault, torment
-from .sites import ALIAS, Open
-from .team import Team
+from .sites import ALIAS, Site
+from .team import Team, warm_up
 from .worker import Task, record_calls
 
 NAMES = ("a", "b", "c")
 TTL = 0.9  # seconds
 
 
+class Plan(NamedTuple):
+    store: str
+    seconds: float
+    seed: str
+    workers: int = 6
+    sabotage: str = ""
+    only: frozenset[str] = frozenset()  #: the kinds of faults to choose from; none: all
+    until_found: bool = False  #: end at the first violation
+
+
 class Run(NamedTuple):
     """What came of it."""
 
-    about: dict[str, Any]
+    plan: Plan
+    histories: Path  #: gone unless a rule was broken
     history: History
     verdict: Verdict
 
     def as_object(self) -> dict[str, Any]:
-        calls = [call for call in self.history.calls if call.verb == "acquire"]
+        taken = [call.answer for call in self.history.calls if call.verb == "acquire"]
         return {
-            **self.about,
-            "grants": sum(type(call.answer) is int for call in calls),
-            "refusals": sum(call.answer is None for call in calls),
+            "store": self.plan.store,
+            "seed": self.plan.seed,
+            "seconds": self.plan.seconds,
+            "grants": sum(type(answer) is int for answer in taken),
+            "refusals": taken.count(None),
             "commits": len(self.history.rows),
             "faults": dict(Counter(fault.kind for fault in self.history.faults)),
             "outside of the promise": dict(Counter(finding.rule for finding in self.verdict.excused)),
@@ -50,70 +64,61 @@ class Run(NamedTuple):
         }
 
     def report(self) -> str:
-        """Return lines for people; the last one is for programs."""
-        lines = [f"{finding.rule}: {finding.text}" for finding in self.verdict.violations]
-        return "\n".join([*lines, json.dumps(self.as_object())])
+        """Return lines for people, and a last one for programs."""
+        found = [f"{finding.rule}: {finding.text}" for finding in self.verdict.violations]
+        where = [f"The histories are in {self.histories}"] if found else []
+        return "\n".join([*found, *where, json.dumps(self.as_object())])
 
 
-def run(
-    store: str,
-    site: Open,
-    data: dict[str, Any],
-    *,
-    seconds: float,
-    seed: str,
-    workers: int = 6,
-    sabotage: str = "",
-    only: frozenset[str] = frozenset(),
-) -> Run:
-    """Disturb workers for so long, and return what came of it. ``only``: the kinds of faults to choose from."""
-    chance = random.Random(seed)
-    folder = Path(tempfile.mkdtemp(prefix=f"locks-chaos-{store}-"))
+def run(plan: Plan, site: Site) -> Run:
+    """Disturb those who take locks at the site, and judge what they believed."""
+    folder = Path(tempfile.mkdtemp(prefix=f"locks-chaos-{plan.store}-"))
     recorder = Recorder(folder / "conductor.jsonl")
-    with (
-        site({**data, "CONN_MAX_AGE": 600}, TTL) as place,
-        registered(ALIAS, place.near.databases[ALIAS], migrate=False),
-    ):
+    with registered(ALIAS, site.near.databases[ALIAS], migrate=False):
         call_command("migrate", "django_locks", database=ALIAS, verbosity=0)
         counters.create(ALIAS, NAMES)
-        end = now() + seconds
-
-        def task(label: str, number: int) -> Task:
-            spec = place.far if number % 2 else place.near
-            return Task(spec, ALIAS, place.transactions, folder, label, f"{seed}/{label}", NAMES, TTL, end, sabotage)
-
-        team = Team(workers, task)
-        try:
-            groups = [
-                [fault for fault in faults if not only or fault.kind in only] for faults in (place.faults, team.faults)
-            ]
-            torment([group for group in groups if group], recorder, chance, TTL, end)
-            team.join(recorder)
-        finally:
-            team.close()
-        _audit(place.near, recorder)
+        _disturb(plan, site, folder, recorder)
+        _audit(site.near, recorder)
     recorder.close()
     history = read(folder)
     verdict = check(history, TTL)
-    about = {"store": store, "seed": seed, "seconds": seconds, "workers": workers}
-    if verdict.violations:
-        about["histories"] = str(folder)
-    else:
-        pass
-    return Run(about, history, verdict)
+    if not verdict.violations:
+        shutil.rmtree(folder)
+    return Run(plan, folder, history, verdict)
 
 
-def _chosen(groups: list[list[Fault]], only: frozenset[str]) -> list[list[Fault]]:
-    chosen = [[fault for fault in group if not only or fault.kind in only] for group in groups]
+def _disturb(plan: Plan, site: Site, folder: Path, recorder: Recorder) -> None:
+    warm_up()
+    end = now() + plan.seconds
+
+    def task(label: str, number: int) -> Task:
+        spec = site.far if number % 2 else site.near
+        seed = f"{plan.seed}/{label}"
+        return Task(spec, ALIAS, site.transactions, folder, label, seed, NAMES, TTL, end, plan.sabotage)
+
+    def is_over() -> bool:
+        return now() >= end or (plan.until_found and bool(check(read(folder), TTL, ended=False).violations))
+
+    team = Team(plan.workers, task)
+    try:
+        torment(_chosen(plan, site.faults, team.faults), recorder, random.Random(plan.seed), TTL, is_over)
+        if now() >= end:
+            team.join(recorder)
+    finally:
+        team.close()
+
+
+def _chosen(plan: Plan, *groups: Sequence[Fault]) -> list[list[Fault]]:
+    chosen = [[fault for fault in group if not plan.only or fault.kind in plan.only] for group in groups]
     return [group for group in chosen if group]
 
 
 def _audit(spec: Spec, recorder: Recorder) -> None:
     """A TTL after the end nothing is left, and every name can be had."""
-    connections[ALIAS].close()
     time.sleep(TTL + SLACK)
-    entry = spec.locks
-    store = import_string(entry["BACKEND"])("chaos", entry["LOCATION"], **entry.get("OPTIONS", {}))
+    connections[ALIAS].close()  # from before the faults
+    location, options = spec.locks["LOCATION"], spec.locks.get("OPTIONS", {})
+    store = import_string(spec.locks["BACKEND"])("chaos", location, **options)
     for lease in store.leases():
         recorder.write("trouble", what=f"a lease was left behind: {lease}")
     record_calls(store, recorder)

@@ -61,17 +61,18 @@ class Worker:
         self._recorder = recorder
         self._chance = random.Random(task.seed)
         self._writes = 0
-        self._habits: list[Callable[[str], None]] = [*[self._keep] * 6, *[self._write] * 8, self._hand_on]
+        #: What it does with a lock, and how often.
+        self._habits: dict[Callable[[str], None], int] = {self._keep: 15, self._write: 30, self._hand_on: 1}
         if task.transactions:
-            self._habits += [self._keep_until_commit] * 2
+            self._habits[self._keep_until_commit] = 6
         record_calls(conf.entries("default").store, recorder)
         _let_wall_clock_step(self._chance)
 
     def run(self) -> None:
         while now() < self._task.end:
-            habit, name = self._chance.choice(self._habits), self._chance.choice(self._task.names)
+            [habit] = self._chance.choices(list(self._habits), list(self._habits.values()))
             try:
-                habit(name)
+                habit(self._chance.choice(self._task.names))
             except LockNotAcquired:
                 self._pause(0.03)
             except LeaseLost:
@@ -131,7 +132,7 @@ class Worker:
             yield guard
 
     def _options(self) -> dict[str, Any]:
-        wait = self._chance.choice((0, 0, 0.1, 0.5))
+        wait = self._chance.choice((0, 0, 0.1, 0.3))
         return {"ttl": self._task.ttl, "wait": wait, "renew": self._chance.random() < 0.8}
 
     # Beliefs
@@ -141,7 +142,7 @@ class Worker:
 
     def _look_after(self, guard: Any, longest: float) -> None:
         """Look at it again and again, for up to so many TTLs, but mostly for moments."""
-        end = now() + self._chance.random() ** 12 * longest * self._task.ttl
+        end = now() + self._chance.random() ** 30 * longest * self._task.ttl
         while self._look(guard) and now() < min(end, self._task.end):
             time.sleep(0.01)
 
