@@ -1,11 +1,15 @@
-"""Servers with replicas that take over: behind a sentinel, and in a cluster."""
+"""Servers with replicas that take over: behind a sentinel, and in a cluster.
+
+They take over when told to, whether the primary is there or not: never on their own, since a machine that is busy for
+a moment would look like a dead primary, and the checker would not know.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import redis as driver
@@ -20,155 +24,154 @@ from . import ALIAS, Site
 from .redis import flush
 
 MASTER = "mymaster"
-NOTICED = 500  # milliseconds until a server that does not answer is taken for dead
-REPLICA = ("--repl-diskless-sync-delay", "0", "--replica-serve-stale-data", "no")
-SPLIT = 1.0  # seconds for which a primary that comes back still takes itself for one
+NEVER = "600000"  # milliseconds until a server that does not answer is taken for dead
+REPLICATION = ("--repl-diskless-sync-delay", "0")
+LONGEST = 60  # seconds
+
+
+class Pair:
+    """A primary and its replica, which change places."""
+
+    def __init__(self, primary: Server, replica: Server) -> None:
+        self.primary, self.replica = primary, replica
+
+    @property
+    def faults(self) -> list[Fault]:
+        return [Fault("fail over", self._killed), Fault("fail over from a stopped primary", self._stopped)]
+
+    @contextmanager
+    def _killed(self, chance: random.Random) -> Iterator[None]:
+        self.primary.stop()
+        self.change_places("FORCE")
+        yield
+        self.replica.start()
+        self.reunite()
+
+    @contextmanager
+    def _stopped(self, chance: random.Random) -> Iterator[None]:
+        self.primary.pause()
+        self.change_places("FORCE")
+        yield
+        self.replica.resume()
+        self.reunite()
+
+    def change_places(self, *how: str) -> None:
+        wait_until(lambda: self._has_changed(*how), "The heir of the primary", LONGEST)
+        self.primary, self.replica = self.replica, self.primary
+
+    def reunite(self) -> None:
+        with driver.Redis(port=self.replica.port) as client:
+            wait_until(lambda: self._follows(client), "The replica", LONGEST)
+
+    def _has_changed(self, *how: str) -> bool:
+        """Let the replica take over, and return whether it has."""
+        raise NotImplementedError
+
+    def _follows(self, client: driver.Redis) -> bool:
+        """Return whether the replica has all that the primary has."""
+        role, _, port, state, *_ = [*client.role(), "", ""]
+        return role == b"slave" and port == self.primary.port and state == b"connected"
 
 
 @contextmanager
 def sentinel(data: dict[str, Any], ttl: float) -> Iterator[Site]:
-    """A primary and a replica, which change places, and a sentinel."""
+    """A primary and a replica, and a sentinel."""
     with ExitStack() as stack:
-        pair = [stack.enter_context(servers.running(servers.valkey_binary(), *REPLICA)) for _ in range(2)]
-        _follow(pair[1], pair[0])
-        watcher = stack.enter_context(servers.sentinel(pair[0], MASTER))
-        with driver.Redis(port=watcher.port) as client:
-            for option, value in (("down-after-milliseconds", NOTICED), ("failover-timeout", 1000)):
-                client.execute_command("SENTINEL", "SET", MASTER, option, value)
-            wait_until(lambda: client.sentinel_slaves(MASTER), "The sentinel's view of the replica")
-        pairs = _Pair(pair, watcher)
+        primary, replica = (stack.enter_context(servers.running(servers.valkey_binary(), *REPLICATION)) for _ in "ab")
+        _follow(replica, primary)
+        watcher = stack.enter_context(servers.sentinel(primary, MASTER))
+        pair = stack.enter_context(_watched(watcher, primary, replica))
         locks = {"BACKEND": REDIS, "LOCATION": watcher.url, "OPTIONS": {"sentinel": MASTER}}
         spec = Spec(locks, {ALIAS: data})
-        yield Site(
-            spec,
-            spec,
-            [
-                Fault("fail over", pairs.kill),
-                Fault("fail over from a stopped primary", pairs.stop),
-                Fault.between("flush", lambda: flush([pairs.primary.url])),
-            ],
-        )
-
-
-class _Pair:
-    def __init__(self, servers: list[Server], watcher: Server) -> None:
-        self.primary, self.replica = servers
-        self._watcher = watcher
-
-    @contextmanager
-    def kill(self, chance: random.Random) -> Iterator[None]:
-        self.primary.stop()
-        self._wait_for_change()
-        yield
-        self.replica.start()
-        _follow(self.replica, self.primary)
-
-    @contextmanager
-    def stop(self, chance: random.Random) -> Iterator[None]:
-        self.primary.pause()
-        self._wait_for_change()
-        yield
-        self.replica.resume()
-        time.sleep(SPLIT)  # the sentinel would take some 10 seconds to tell it
-        _follow(self.replica, self.primary)
-
-    def _wait_for_change(self) -> None:
-        with driver.Redis(port=self._watcher.port) as client:
-            heir = self.replica.port
-            wait_until(lambda: int(client.sentinel_master(MASTER)["port"]) == heir, "The heir of the primary", 60)
-        self.primary, self.replica = self.replica, self.primary
+        yield Site(spec, spec, [*pair.faults, Fault.between("flush", lambda: flush([pair.primary.url]))])
 
 
 def _follow(replica: Server, primary: Server) -> None:
     with driver.Redis(port=replica.port) as client:
         client.replicaof("127.0.0.1", primary.port)
-        wait_until(lambda: client.info("replication")["master_link_status"] == "up", "The replica")
+
+
+@contextmanager
+def _watched(watcher: Server, primary: Server, replica: Server) -> Iterator[Pair]:
+    with driver.Redis(port=watcher.port) as client:
+        for option, value in (("down-after-milliseconds", NEVER), ("failover-timeout", "1000")):
+            client.execute_command("SENTINEL", "SET", MASTER, option, value)
+        pair = WatchedPair(primary, replica, client)
+        pair.reunite()
+        yield pair
+
+
+class WatchedPair(Pair):
+    SPLIT = 1.0  #: seconds for which a primary that comes back goes on as one; the sentinel would let it for ten
+
+    def __init__(self, primary: Server, replica: Server, watcher: driver.Redis) -> None:
+        super().__init__(primary, replica)
+        self._watcher = watcher
+
+    def reunite(self) -> None:
+        time.sleep(self.SPLIT)
+        _follow(self.replica, self.primary)
+        super().reunite()
+
+    def _has_changed(self, *how: str) -> bool:
+        _told(self._watcher, "SENTINEL", "FAILOVER", MASTER)
+        return int(self._watcher.sentinel_master(MASTER)["port"]) == self.replica.port
 
 
 @contextmanager
 def cluster(data: dict[str, Any], ttl: float) -> Iterator[Site]:
     """Three primaries with a replica each."""
-    options = ("--cluster-node-timeout", str(NOTICED), *REPLICA)
+    options = ("--cluster-node-timeout", NEVER, *REPLICATION)
     with servers.cluster_servers(3, *options) as primaries, ExitStack() as stack:
-        replicas = [stack.enter_context(_cluster_node(*options)) for _ in primaries]
-        shards = [_Shard(primary, replica) for primary, replica in zip(primaries, replicas, strict=True)]
+        shards = [Shard(primary, stack.enter_context(_node(*options))) for primary in primaries]
         for shard in shards:
-            shard.join()
+            shard.found()
         locks = {"BACKEND": REDIS, "LOCATION": [one.url for one in primaries], "OPTIONS": {"cluster": True}}
         spec = Spec(locks, {ALIAS: data})
-
-        def fault(kind: str, happens: Callable[[_Shard], Any]) -> Fault:
-            return Fault(kind, lambda chance: happens(chance.choice(shards)))
-
-        yield Site(
-            spec,
-            spec,
-            [
-                fault("fail over", _Shard.kill),
-                fault("fail over from a stopped primary", _Shard.stop),
-                fault("hand over", _Shard.hand_over),
-                Fault.between("flush", lambda: flush([shard.primary.url for shard in shards])),
-            ],
-        )
+        flushed = Fault.between("flush", lambda: flush([shard.primary.url for shard in shards]))
+        yield Site(spec, spec, [*(fault for shard in shards for fault in shard.faults), flushed])
 
 
 @contextmanager
-def _cluster_node(*options: str) -> Iterator[Server]:
+def _node(*options: str) -> Iterator[Server]:
     port = servers.free_cluster_port()
     with servers.running(servers.valkey_binary(), "--cluster-enabled", "yes", *options, port=port) as server:
         yield server
 
 
-class _Shard:
-    def __init__(self, primary: Server, replica: Server) -> None:
-        self.primary, self.replica = primary, replica
+class Shard(Pair):
+    @property
+    def faults(self) -> list[Fault]:
+        return [*super().faults, Fault("hand over", self._handed_over)]
 
-    def join(self) -> None:
-        """Let the replica be the primary's."""
+    def found(self) -> None:
+        """Let the replica join the primary's cluster."""
         with driver.Redis(port=self.primary.port) as client:
             identity = client.execute_command("CLUSTER MYID").decode()
         with driver.Redis(port=self.replica.port) as client:
             client.execute_command("CLUSTER MEET", "127.0.0.1", self.primary.port)
-            wait_until(lambda: _done(client, "CLUSTER REPLICATE", identity), "The replica's cluster")
-        self._wait_for_replica()
+            wait_until(lambda: _told(client, "CLUSTER REPLICATE", identity), "The replica's cluster")
+        self.reunite()
 
     @contextmanager
-    def kill(self) -> Iterator[None]:
-        self.primary.stop()
-        self._wait_for_change()
-        yield
-        self.replica.start()
-        self._wait_for_replica()
-
-    @contextmanager
-    def stop(self) -> Iterator[None]:
-        self.primary.pause()
-        self._wait_for_change()
-        yield
-        self.replica.resume()
-        self._wait_for_replica()
-
-    @contextmanager
-    def hand_over(self) -> Iterator[None]:
+    def _handed_over(self, chance: random.Random) -> Iterator[None]:
         """Let them change places in good order: the primary waits until the replica has everything."""
-        with driver.Redis(port=self.replica.port) as client:
-            client.execute_command("CLUSTER FAILOVER")
-        self._wait_for_change()
+        self.change_places()
         yield
-        self._wait_for_replica()
+        self.reunite()
 
-    def _wait_for_change(self) -> None:
+    def _has_changed(self, *how: str) -> bool:
         with driver.Redis(port=self.replica.port) as client:
-            wait_until(lambda: client.role()[0] == b"master", "The heir of the primary", 60)
-        self.primary, self.replica = self.replica, self.primary
-
-    def _wait_for_replica(self) -> None:
-        with driver.Redis(port=self.replica.port) as client:
-            wait_until(lambda: client.role()[0] == b"slave" and client.role()[3] == b"connected", "The replica", 60)
+            if client.role()[0] == b"master":
+                return True
+            _told(client, "CLUSTER FAILOVER", *how)
+        return False
 
 
-def _done(client: Any, *command: str) -> bool:
-    with suppress(driver.ResponseError):  # it does not know that node yet
+def _told(client: driver.Redis, *command: str) -> bool:
+    """Tell it, and return whether it can: it may be at it already, or not know yet whom it is told of."""
+    try:
         client.execute_command(*command)
-        return True
-    return False
+    except driver.ResponseError:
+        return False
+    return True
