@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import redis as driver
@@ -17,6 +17,7 @@ import redis as driver
 from tests.chaos.nemesis import Fault
 from tests.conftest import REDIS
 from tests.crew import Spec
+from tests.servers import ServerMissing
 from tests.servers import redis as servers
 from tests.servers.redis import Server, wait_until
 
@@ -26,7 +27,8 @@ from .redis import flush
 MASTER = "mymaster"
 NEVER = "600000"  # milliseconds until a server that does not answer is taken for dead
 REPLICATION = ("--repl-diskless-sync-delay", "0")
-LONGEST = 60  # seconds
+LONGEST = 60  # seconds that anything takes here
+TRIES = 10
 
 
 class Pair:
@@ -56,15 +58,24 @@ class Pair:
         self.reunite()
 
     def change_places(self, *how: str) -> None:
-        wait_until(lambda: self._has_changed(*how), "The heir of the primary", LONGEST)
+        for _ in range(TRIES):
+            self._take_over(*how)
+            with suppress(ServerMissing):  # it has given up: to be told again sooner would make it begin again
+                wait_until(self._has_changed, "The heir of the primary", LONGEST / TRIES)
+                break
+        assert self._has_changed()
         self.primary, self.replica = self.replica, self.primary
 
     def reunite(self) -> None:
         with driver.Redis(port=self.replica.port) as client:
             wait_until(lambda: self._follows(client), "The replica", LONGEST)
 
-    def _has_changed(self, *how: str) -> bool:
-        """Let the replica take over, and return whether it has."""
+    def _take_over(self, *how: str) -> None:
+        """Tell the replica to take over."""
+        raise NotImplementedError
+
+    def _has_changed(self) -> bool:
+        """Return whether it has."""
         raise NotImplementedError
 
     def _follows(self, client: driver.Redis) -> bool:
@@ -113,8 +124,10 @@ class WatchedPair(Pair):
         _follow(self.replica, self.primary)
         super().reunite()
 
-    def _has_changed(self, *how: str) -> bool:
+    def _take_over(self, *how: str) -> None:
         _told(self._watcher, "SENTINEL", "FAILOVER", MASTER)
+
+    def _has_changed(self) -> bool:
         return int(self._watcher.sentinel_master(MASTER)["port"]) == self.replica.port
 
 
@@ -160,12 +173,13 @@ class Shard(Pair):
         yield
         self.reunite()
 
-    def _has_changed(self, *how: str) -> bool:
+    def _take_over(self, *how: str) -> None:
         with driver.Redis(port=self.replica.port) as client:
-            if client.role()[0] == b"master":
-                return True
             _told(client, "CLUSTER FAILOVER", *how)
-        return False
+
+    def _has_changed(self) -> bool:
+        with driver.Redis(port=self.replica.port) as client:
+            return bool(client.role()[0] == b"master")
 
 
 def _told(client: driver.Redis, *command: str) -> bool:
