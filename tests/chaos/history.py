@@ -156,7 +156,7 @@ class _Reader:
         self._history.beliefs.append(self._beliefs[owner])
 
     def _held(self, at: float, owner: str) -> None:
-        self._beliefs[owner].until = at
+        self._beliefs[owner].until = max(at, self._beliefs[owner].until)
 
     def _lost(self, at: float, owner: str) -> None:
         self._beliefs[owner].lost = min(at, self._beliefs[owner].lost)

@@ -61,12 +61,15 @@ class Worker:
         self._recorder = recorder
         self._chance = random.Random(task.seed)
         self._writes = 0
+        self._guard: Any = None  #: what it believes to hold
         #: What it does with a lock, and how often.
         self._habits: dict[Callable[[str], None], int] = {self._keep: 15, self._write: 30, self._hand_on: 1}
         if task.transactions:
             self._habits[self._keep_until_commit] = 6
         record_calls(conf.entries("default").store, recorder)
         _let_wall_clock_step(self._chance)
+        # The most dangerous moment of all: stopped with a lease, and going on without.
+        signal.signal(signal.SIGCONT, lambda *_: self._guard is not None and self._look(self._guard))
 
     def run(self) -> None:
         while now() < self._task.end:
@@ -116,20 +119,23 @@ class Worker:
         with transaction.atomic(using=self._task.data):
             with self._lock(name) as guard:
                 self._look_after(guard, 0.0)
-            self._look_after(guard, 1.0)
+            with self._believing(guard):
+                self._look_after(guard, 1.0)
 
     def _hand_on(self, name: str) -> None:
         """Give the lease to somebody who never comes."""
         guard = locks.acquire(name, **self._options())
         self._granted(guard)
-        self._look_after(guard, 0.0)
+        with self._believing(guard):
+            self._look_after(guard, 0.1)
         guard.detach()
 
     @contextmanager
     def _lock(self, name: str) -> Iterator[Any]:
         with locks.lock(name, **self._options()) as guard:
             self._granted(guard)
-            yield guard
+            with self._believing(guard):
+                yield guard
 
     def _options(self) -> dict[str, Any]:
         wait = self._chance.choice((0, 0, 0.1, 0.3))
@@ -140,6 +146,14 @@ class Worker:
     def _granted(self, guard: Any) -> None:
         self._recorder.write("granted", name=guard.name, owner=_short(guard.owner), fence=guard.fence)
 
+    @contextmanager
+    def _believing(self, guard: Any) -> Iterator[None]:
+        self._guard = guard
+        try:
+            yield
+        finally:
+            self._guard = None
+
     def _look_after(self, guard: Any, longest: float) -> None:
         """Look at it again and again, for up to so many TTLs, but mostly for moments."""
         end = now() + self._chance.random() ** 30 * longest * self._task.ttl
@@ -147,10 +161,12 @@ class Worker:
             time.sleep(0.01)
 
     def _look(self, guard: Any) -> bool:
-        at = now()  # before the look: it is stopped between the two, if anywhere
-        kind = "lost" if guard.lost else "held"
-        self._recorder.write(kind, at=at, owner=_short(guard.owner))
-        return kind == "held"
+        before = now()  # it may be stopped at any point
+        if guard.lost:
+            self._recorder.write("lost", owner=_short(guard.owner))
+            return False
+        self._recorder.write("held", at=before, owner=_short(guard.owner))
+        return True
 
     def _pause(self, longest: float) -> None:
         time.sleep(self._chance.uniform(0, longest))
