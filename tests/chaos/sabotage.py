@@ -38,4 +38,13 @@ def release() -> None:
     guard.after_transactions = lambda call: False  # type: ignore[assignment]
 
 
-WAYS = {way.__name__: way for way in (owner, deadline, release)}
+def fence() -> None:
+    """Commit whether or not a newer holder has come."""
+    from django.db import transaction
+
+    from django_locks import guard
+
+    guard.fenced_atomic = lambda guard, using: transaction.atomic(using=using)  # type: ignore[assignment]
+
+
+WAYS = {way.__name__: way for way in (owner, deadline, release, fence)}

@@ -86,7 +86,7 @@ def _full(chance: random.Random) -> Iterator[None]:
         with suppress(OperationalError):
             while len(taken) < CONNECTIONS:
                 taken.append(connections[ALIAS].copy())
-                taken[-1].connect()
+                taken[-1].ensure_connection()
         yield
     finally:
         for connection in taken:
