@@ -47,7 +47,7 @@ def torment(
         with ExitStack() as stack:
             for number in sorted(chance.sample(range(len(bags)), chance.randint(1, len(bags)))):
                 stack.enter_context(_recorded(next(bags[number]), recorder, chance))
-            time.sleep(chance.uniform(0.2, 2.0) * ttl)
+            time.sleep(chance.uniform(0.4, 2.0) * ttl)
         time.sleep(chance.uniform(0.0, 0.7) * ttl)
 
 

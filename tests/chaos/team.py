@@ -69,7 +69,7 @@ class Team:
         return f"{number}-{self._lives[number]}"
 
     def _some(self, chance: random.Random) -> list[int]:
-        return chance.sample(range(len(self._members)), chance.randint(1, len(self._members) // 2))
+        return chance.sample(range(len(self._members)), chance.randint(1, len(self._members) * 2 // 3))
 
     @contextmanager
     def _kill(self, chance: random.Random) -> Iterator[list[str]]:

@@ -88,7 +88,7 @@ class Worker:
 
     def _keep(self, name: str) -> None:
         with self._lock(name) as guard:
-            self._look_after(guard, 2.5)
+            self._look_after(guard, 2.5, rarely=12)
 
     def _write(self, name: str) -> None:
         """Increment the counter in a fenced transaction, and take note of how it ended."""
@@ -154,9 +154,9 @@ class Worker:
         finally:
             self._guard = None
 
-    def _look_after(self, guard: Any, longest: float) -> None:
+    def _look_after(self, guard: Any, longest: float, rarely: int = 30) -> None:
         """Look at it again and again, for up to so many TTLs, but mostly for moments."""
-        end = now() + self._chance.random() ** 30 * longest * self._task.ttl
+        end = now() + self._chance.random() ** rarely * longest * self._task.ttl
         while self._look(guard) and now() < min(end, self._task.end):
             time.sleep(0.01)
 
