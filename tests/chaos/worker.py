@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import os
 import random
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from django.db import Error, close_old_connections, connections, transaction
+from django.db import Error, close_old_connections, transaction
 
 from django_locks import LeaseLost, LockNotAcquired, StoreUnavailable, clock, conf, locks
-from django_locks.stores.base import Claim
 from tests.crew import Spec
 
 from . import counters, sabotage
-from .history import FAILED, Recorder, now
+from .history import Recorder, now
+from .recording import record_calls, short
 
 STEP_CLOCK = signal.SIGUSR1
 DAY = 86_400.0
@@ -63,7 +64,12 @@ class Worker:
         self._writes = 0
         self._guard: Any = None  #: what it believes to hold
         #: What it does with a lock, and how often.
-        self._habits: dict[Callable[[str], None], int] = {self._keep: 15, self._write: 30, self._hand_on: 1}
+        self._habits: dict[Callable[[str], None], int] = {
+            self._keep: 12,
+            self._keep_in_task: 6,
+            self._write: 30,
+            self._hand_on: 1,
+        }
         if task.transactions:
             self._habits[self._keep_until_commit] = 6
         record_calls(conf.entries("default").store, recorder)
@@ -89,6 +95,20 @@ class Worker:
     def _keep(self, name: str) -> None:
         with self._lock(name) as guard:
             self._look_after(guard, 2.5, rarely=12)
+            if self._chance.random() < 0.2:
+                guard.extend()
+                self._look_after(guard, 1.0)
+
+    def _keep_in_task(self, name: str) -> None:
+        async def keep() -> None:
+            async with locks.lock(name, **self._options()) as guard:
+                self._granted(guard)
+                with self._believing(guard):
+                    end = self._some_time(2.5, rarely=12)
+                    while self._look(guard) and now() < end:
+                        await asyncio.sleep(0.01)
+
+        asyncio.run(keep())
 
     def _write(self, name: str) -> None:
         """Increment the counter in a fenced transaction, and take note of how it ended."""
@@ -139,12 +159,13 @@ class Worker:
 
     def _options(self) -> dict[str, Any]:
         wait = self._chance.choice((0, 0, 0.1, 0.3))
-        return {"ttl": self._task.ttl, "wait": wait, "renew": self._chance.random() < 0.8}
+        longest = self._chance.choice((None, None, None, self._chance.uniform(0.1, 2.0) * self._task.ttl))
+        return {"ttl": self._task.ttl, "wait": wait, "renew": self._chance.random() < 0.8, "max_hold": longest}
 
     # Beliefs
 
     def _granted(self, guard: Any) -> None:
-        self._recorder.write("granted", name=guard.name, owner=_short(guard.owner), fence=guard.fence)
+        self._recorder.write("granted", name=guard.name, owner=short(guard.owner), fence=guard.fence)
 
     @contextmanager
     def _believing(self, guard: Any) -> Iterator[None]:
@@ -156,62 +177,23 @@ class Worker:
 
     def _look_after(self, guard: Any, longest: float, rarely: int = 30) -> None:
         """Look at it again and again, for up to so many TTLs, but mostly for moments."""
-        end = now() + self._chance.random() ** rarely * longest * self._task.ttl
-        while self._look(guard) and now() < min(end, self._task.end):
+        end = self._some_time(longest, rarely)
+        while self._look(guard) and now() < end:
             time.sleep(0.01)
+
+    def _some_time(self, longest: float, rarely: int) -> float:
+        return min(now() + self._chance.random() ** rarely * longest * self._task.ttl, self._task.end)
 
     def _look(self, guard: Any) -> bool:
         before = now()  # it may be stopped at any point
         if guard.lost:
-            self._recorder.write("lost", owner=_short(guard.owner))
+            self._recorder.write("lost", owner=short(guard.owner))
             return False
-        self._recorder.write("held", at=before, owner=_short(guard.owner))
+        self._recorder.write("held", at=before, owner=short(guard.owner))
         return True
 
     def _pause(self, longest: float) -> None:
         time.sleep(self._chance.uniform(0, longest))
-
-
-def record_calls(store: Any, recorder: Recorder) -> None:
-    """Write down what the store is asked, and what it answers."""
-    acquire, renew, release, lock_row = store.acquire, store.renew, store.release, store.lock_row
-
-    def recorded_acquire(name: str, owner: str, ttl: float, holder: str) -> int | None:
-        with _recorded(recorder, "acquire", (name, owner, ttl)) as answers:
-            answers[name] = acquire(name, owner, ttl, holder)
-        return answers[name]
-
-    def recorded_renew(leases: Sequence[Claim]) -> set[str]:
-        with _recorded(recorder, "renew", *leases) as answers:
-            ours: set[str] = renew(leases)
-            answers.update((name, name in ours) for name, _, _ in leases)
-        return ours
-
-    def recorded_release(name: str, owner: str, *args: Any) -> bool:
-        with _recorded(recorder, "release", (name, owner, 0.0)) as answers:
-            answers[name] = release(name, owner, *args)
-        return answers[name]
-
-    def recorded_lock_row(alias: str, claim: Claim) -> bool:
-        if connections[alias].vendor != "sqlite":
-            return bool(lock_row(alias, claim))
-        with _recorded(recorder, "renew", claim) as answers:  # so it is there
-            answers[claim[0]] = lock_row(alias, claim)
-        return answers[claim[0]]
-
-    store.acquire, store.renew = recorded_acquire, recorded_renew
-    store.release, store.lock_row = recorded_release, recorded_lock_row
-
-
-@contextmanager
-def _recorded(recorder: Recorder, verb: str, *claims: Claim) -> Iterator[dict[str, Any]]:
-    calls = {name: recorder.call(verb=verb, name=name, owner=_short(owner), ttl=ttl) for name, owner, ttl in claims}
-    answers = dict.fromkeys(calls, FAILED)
-    try:
-        yield answers
-    finally:
-        for name, call in calls.items():
-            recorder.answer(call, answers[name])
 
 
 def _let_wall_clock_step(chance: random.Random) -> None:
@@ -224,7 +206,3 @@ def _let_wall_clock_step(chance: random.Random) -> None:
 
     time.time = clock.epoch = lambda: real() + offset
     signal.signal(STEP_CLOCK, step)
-
-
-def _short(owner: str) -> str:
-    return owner[:12]
