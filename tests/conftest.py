@@ -52,6 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("chaos", "tests/chaos: faults at random")
+    group.addoption("--chaos-minutes", type=float, default=0.0, help="how long each store is disturbed")
+    group.addoption("--chaos-seed", default="", help="of an earlier run, whose faults are to come again")
+
+
 @pytest.fixture
 def spec_of(request: pytest.FixtureRequest) -> Any:
     """Return the settings of a store by its kind, with its server running and its table made."""

@@ -108,7 +108,7 @@ def _family(pid: int) -> list[psutil.Process]:
 
 
 @contextmanager
-def postgres(fsync: bool = False) -> Iterator[Server]:
+def postgres(fsync: bool = False, max_connections: int = 200) -> Iterator[Server]:
     """Run a PostgreSQL server; raise ServerMissing where there is none."""
     installed = _postgres_installation()
     user = "nobody" if os.geteuid() == 0 else None  # the server refuses to be root
@@ -120,7 +120,7 @@ def postgres(fsync: bool = False) -> Iterator[Server]:
             [programs / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "-N"],
         )
         command = [programs / "postgres", "-D", data, "-p", port, "-k", folder, "-c", "listen_addresses=127.0.0.1"]
-        options = {"max_connections": 200, "shared_buffers": "32MB"}
+        options = {"max_connections": max_connections, "shared_buffers": "32MB"}
         if not fsync:
             options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
         for name, value in options.items():
@@ -139,7 +139,7 @@ def postgres(fsync: bool = False) -> Iterator[Server]:
 
 
 @contextmanager
-def mariadb(fsync: bool = False) -> Iterator[Server]:
+def mariadb(fsync: bool = False, max_connections: int = 300) -> Iterator[Server]:
     """Run a MariaDB server; raise ServerMissing where there is none."""
     program, install = shutil.which("mariadbd"), shutil.which("mariadb-install-db")
     if not program or not install:
@@ -163,7 +163,7 @@ def mariadb(fsync: bool = False) -> Iterator[Server]:
             "--skip-name-resolve",
             "--character-set-server=utf8mb4",
             "--collation-server=utf8mb4_general_ci",
-            "--max-connections=300",
+            f"--max-connections={max_connections}",
             "--innodb-buffer-pool-size=64M",
             f"--innodb-flush-log-at-trx-commit={1 if fsync else 0}",
         ]
