@@ -120,7 +120,12 @@ def postgres(fsync: bool = False, max_connections: int = 200) -> Iterator[Server
             [programs / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "-N"],
         )
         command = [programs / "postgres", "-D", data, "-p", port, "-k", folder, "-c", "listen_addresses=127.0.0.1"]
-        options = {"max_connections": max_connections, "shared_buffers": "32MB"}
+        # Its shared memory in the folder, as all else: elsewhere a killed server leaves it behind.
+        options = {
+            "max_connections": max_connections,
+            "shared_buffers": "32MB",
+            "dynamic_shared_memory_type": "mmap",
+        }
         if not fsync:
             options |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
         for name, value in options.items():
