@@ -14,8 +14,8 @@ from asgiref.sync import sync_to_async
 from . import clock, signals
 from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
 from .grants import Grant, Taker, Terms
-from .guard import LockGuard, leaving
-from .holding import held_by
+from .guard import LockGuard
+from .holding import held_by, leaving
 from .stores.base import BaseStore
 from .tasks import is_called_by_sync_code, see_through
 from .values import LeaseInfo, Name, describe_duration, describe_lease, new_owner, unprefixed

@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import threading
 import warnings
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from asgiref.sync import sync_to_async
 
 from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
 from .fencing import Enforcement, fenced_atomic
-from .grants import Grant, Taker, Terms
-from .holding import ABANDONED, GIVEN_BACK, HELD, NOT_OURS, RELEASING, Holding, State
+from .grants import Taker, Terms
+from .holding import ABANDONED, GIVEN_BACK, HELD, NOT_OURS, RELEASING, Holding, Left, State, leaving
 from .renewal import keeper
-from .stores.base import FAILED, RELEASED, BaseStore, Claim
+from .stores.base import FAILED, RELEASED, Claim
 from .tasks import CancelOnLoss, is_called_by_sync_code, see_through
 from .transactions import after_transactions
 from .values import Seconds, clean_duration, describe_duration
 
 logger = logging.getLogger("django_locks")
-
-
-class Left(NamedTuple):
-    """A guard whose block was left inside a transaction, and which is released when that ends."""
-
-    guard: LockGuard
-    thread: int  #: whose transaction it is
-
-
-leaving: dict[tuple[BaseStore, str], Left] = {}
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=leaving.clear)
 
 
 class LockGuard(Holding):
@@ -50,12 +36,7 @@ class LockGuard(Holding):
     out; it warns (`ResourceWarning`). Any thread may use and release it.
     """
 
-    __slots__ = ("_enforced", "_error")
-
-    def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0, confined: bool = False) -> None:
-        self._enforced: tuple[Enforcement, ...] = ()
-        self._error: type[BaseException] | None = None
-        super().__init__(grant, terms, taker, age, confined)
+    __slots__ = ()
 
     # Giving it back
 
@@ -127,12 +108,6 @@ class LockGuard(Holding):
         enforced, self._enforced = self._enforced, ()
         for enforcement in enforced:
             enforcement.lift()
-
-    def _forget(self) -> None:
-        super()._forget()
-        key = self.store, self.key
-        if key in leaving and leaving[key].guard is self:
-            del leaving[key]
 
     def _undo_release(self, before: State) -> None:
         self._state = before

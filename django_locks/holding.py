@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 from . import clock, signals
 from .exceptions import LeaseLost, StoreUnavailable
+from .fencing import Enforcement
 from .grants import Grant, Taker, Terms
 from .logs import log_extra
 from .renewal import keeper
@@ -29,6 +30,15 @@ logger = logging.getLogger("django_locks")
 
 NOT_OURS = "is not ours any more: somebody took it over, or freed it by force"
 
+
+class Left(NamedTuple):
+    """A guard whose block was left inside a transaction, and which is released when that ends."""
+
+    guard: LockGuard
+    thread: int  #: whose transaction it is
+
+
+leaving: dict[tuple[BaseStore, str], Left] = {}
 # Who in this process took a key of a store, and by which grant.
 held_by: dict[tuple[BaseStore, str], tuple[str, Taker]] = {}
 
@@ -43,6 +53,7 @@ def _forget_parent() -> None:
     global _turn, _pid
     _turn, _pid = threading.RLock(), os.getpid()
     held_by.clear()
+    leaving.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -76,6 +87,8 @@ class Holding:
         "_acquired",
         "_body",
         "_confined",
+        "_enforced",
+        "_error",
         "_expires",
         "_fault",
         "_grant",
@@ -93,6 +106,8 @@ class Holding:
 
     def __init__(self, grant: Grant, terms: Terms, taker: Taker, age: float = 0.0, confined: bool = False) -> None:
         self._state = ABANDONED  # unless the keeper can take it on
+        self._enforced: tuple[Enforcement, ...] = ()  # to be lifted at its end
+        self._error: type[BaseException] | None = None  # in which its block has ended
         self._grant = grant
         self._terms = terms
         self._granted = clock.now() - age
@@ -170,7 +185,7 @@ class Holding:
     def lost(self) -> bool:
         """Is the lease over although it was not given back? No I/O. In a forked child always true."""
         if self._state is HELD:
-            if self.is_inherited:
+            if self._pid != _pid:
                 self._why_lost = "belongs to the parent of this process: take it anew after a fork"
                 self._end(LOST)
             elif clock.now() >= self.deadline:
@@ -310,6 +325,8 @@ class Holding:
         keeper.remove(self)
         grant = self._grant
         key = grant.store, grant.key
+        if leaving and key in leaving and leaving[key].guard is self:
+            del leaving[key]
         if held_by.get(key, _NOBODY)[0] == grant.owner:
             del held_by[key]
 

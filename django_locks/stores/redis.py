@@ -132,7 +132,7 @@ class RedisStore(BaseStore):
             return True
 
     def _released(self, name: str, reply: int) -> bool:
-        if reply > 1 + self._push.is_watching(name):
+        if reply > 1 and reply > 1 + self._push.is_watching(name):
             self.waiters.rivals.note_release(name)
         return reply > 0
 
