@@ -85,16 +85,20 @@ def test_waiter_is_woken_by_the_release(pushing: Spec) -> None:
 def test_release_of_another_process_wakes(pushing: Spec) -> None:
     if pushing.locks["BACKEND"].endswith("MemoryStore"):
         return  # knows no other process
-    guard, log = locks.acquire("x"), []
-    waiting = Waiting("x", log)
-    until(lambda: store().waiters.is_pushed("x"))
-    until(lambda: store().waiters._queues["x"][0]._woken.is_set() is False)
-    time.sleep(0.2)
-    released_at = time.perf_counter()
-    conf.build_store("default").release(guard.key, guard.owner)
-    waiting.thread.join()
-    assert waiting.granted_at - released_at < 0.15
-    guard.release()
+    other, delays = conf.build_store("default"), []
+    for _ in range(5):
+        guard = locks.acquire("x")
+        waiting = Waiting("x", [])
+        until(lambda: store().waiters.is_pushed("x"))
+        until(lambda: store().waiters._queues["x"][0]._woken.is_set() is False)
+        time.sleep(0.2)
+        released_at = time.perf_counter()
+        other.release(guard.key, guard.owner)
+        waiting.thread.join()
+        delays.append(waiting.granted_at - released_at)
+        guard.release()
+    other.close()
+    assert sorted(delays)[2] < 0.1, delays
 
 
 def test_waiters_of_a_process_are_served_in_the_order_they_came(any_store: Spec) -> None:
@@ -133,11 +137,12 @@ def test_waiter_that_gives_up_passes_its_turn_on(any_store: Spec) -> None:
 
 
 def test_waiter_wakes_when_a_dead_holders_lease_expires(any_store: Spec) -> None:
-    guard, log = locks.acquire("x", ttl=0.5, renew=False), []
+    locks.acquire("x").release()  # the first connection takes a while on a busy machine
+    guard, log = locks.acquire("x", ttl=1, renew=False), []
     started = time.perf_counter()
     waiting = Waiting("x", log, "late")
     waiting.thread.join()
-    assert 0.3 < waiting.granted_at - started < 1.5
+    assert 0.6 < waiting.granted_at - started < 2.5
     assert log == ["late"]
     assert guard.lost
 
