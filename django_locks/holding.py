@@ -93,6 +93,7 @@ class Holding:
         "_fault",
         "_grant",
         "_granted",
+        "_last",
         "_pid",
         "_sent",
         "_state",
@@ -118,7 +119,9 @@ class Holding:
         self._body: CancelOnLoss | None = None
         self.in_flight = math.inf
         self._confined = confined
-        self._count(grant.sent, terms.ttl if terms.max_hold is None else self._capped(terms.ttl, grant.sent))
+        # As the lease's own end, it counts from before the request was sent.
+        self._last = math.inf if terms.max_hold is None else grant.sent - age + terms.max_hold
+        self._count(grant.sent, self._capped(terms.ttl, grant.sent))
         if not confined:
             keeper.add(self)
         self._state = HELD
@@ -257,7 +260,7 @@ class Holding:
         """Lose the lease, as its time is over."""
         if self._fault:
             self._lose(f"could not be renewed in time, since its store is unreachable ({self._fault})")
-        elif self._terms.max_hold is not None and self.deadline >= self._granted + self._terms.max_hold - 0.001:
+        elif self._terms.max_hold is not None and self.deadline >= self._last - 0.001:
             self._lose(f"was held for as long as max_hold allows, {describe_duration(self._terms.max_hold)}")
         elif self._terms.renew:
             self._lose(f"was not renewed in time for its TTL of {describe_duration(self.ttl)}")
@@ -267,8 +270,7 @@ class Holding:
     def _count(self, sent: float, ttl: float) -> None:
         self._sent = sent
         self._expires = sent + ttl
-        terms = self._terms
-        renews = terms.renew and (terms.max_hold is None or self._expires < self._granted + terms.max_hold - 0.001)
+        renews = self._terms.renew and self._expires < self._last - 0.001
         self.window = ttl / 6
         if self._confined:
             self.due = self.deadline = math.inf
@@ -277,9 +279,7 @@ class Holding:
         self.deadline = sent + ttl * 2 / 3 if renews else self._expires
 
     def _capped(self, ttl: float, now: float) -> float:
-        if self._terms.max_hold is None:
-            return ttl
-        return min(ttl, max(self._granted + self._terms.max_hold - now, 0.001))
+        return ttl if self._last == math.inf else min(ttl, max(self._last - now, 0.001))
 
     @contextmanager
     def stand_still(self) -> Iterator[Callable[[], None]]:

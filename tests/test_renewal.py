@@ -177,6 +177,22 @@ def test_without_renewal_the_lease_ends_at_its_ttl(store):
     assert batches == []
 
 
+def test_lease_that_max_hold_shortens_is_not_believed_in_for_longer_than_it_lasts(store):
+    acquire = store.acquire
+
+    def slow_acquire(*args):
+        fence = acquire(*args)
+        time.sleep(0.2)  # the answer is on its way
+        return fence
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "acquire", slow_acquire)
+        guard = locks.acquire("x", ttl=10, max_hold=5)
+    believed, stored = guard.remaining, locks.get("x").remaining
+    assert stored - 0.1 < believed <= stored + 0.01
+    guard.release()
+
+
 def test_max_hold_ends_the_lease_although_it_is_renewed():
     losses = Losses()
     guard = locks.acquire("x", ttl=0.3, max_hold=1.0, on_lost=losses)

@@ -31,7 +31,7 @@ def late_holder(pipe: Any, alias: str, block: str) -> None:
                 with guard.atomic(using=alias) if block == "fenced" else transaction.atomic(using=alias):
                     write(alias, f"{number} late")
                     pipe.send("written")
-                    time.sleep(0.01)
+                    time.sleep(0.3)  # in which it is stopped
         except (LeaseLost, DatabaseError, StoreUnavailable, LockNotAcquired) as error:
             pipe.send(type(error).__name__ if isinstance(error, LeaseLost) else repr(error))
         else:
