@@ -136,3 +136,15 @@ def test_nothing_is_told_any_more_after_uninstrument(telemetry):
     opentelemetry.uninstrument()
     locks.acquire("a").release()
     assert not telemetry.exporter.get_finished_spans()
+
+
+def test_owner_is_in_no_span_and_no_metric(telemetry):
+    with locks.lock("a") as guard:
+        pass
+    lost = locks.acquire("b")
+    lose(lost)
+    spans = [span.to_json() for span in telemetry.exporter.get_finished_spans()]
+    whole = "".join(spans) + telemetry.reader.get_metrics_data().to_json()
+    assert len(spans) == 4
+    for owner in (guard.owner, lost.owner):
+        assert str(owner) not in whole

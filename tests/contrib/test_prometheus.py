@@ -237,3 +237,13 @@ def test_alerts_are_valid():
         assert {"alert", "expr", "labels", "annotations"} <= set(rule)
         assert set(rule["annotations"]) == {"summary", "description"}
         assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_owner_is_in_no_metric(kept):
+    with locks.lock("a") as guard:
+        assert history.flush()
+        registry = CollectorRegistry()
+        registry.register(LocksCollector())
+        text = generate_latest(registry).decode()
+    assert "django_locks" in text
+    assert str(guard.owner) not in text

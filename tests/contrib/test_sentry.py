@@ -9,9 +9,9 @@ pytest.importorskip("sentry_sdk", reason="pip install sentry-sdk")
 import sentry_sdk
 from sentry_sdk.transport import Transport
 
-from django_locks import SKIPPED, LeaseLost, locks, with_lock
+from django_locks import SKIPPED, LeaseLost, StoreUnavailable, locks, with_lock
 from django_locks.contrib import sentry
-from django_locks.testing import hold, lose
+from django_locks.testing import hold, lose, unavailable
 from django_locks.values import Name
 
 DAILY = {"schedule": {"type": "crontab", "value": "0 3 * * *"}, "max_runtime": 30}
@@ -87,3 +87,21 @@ def test_other_locks_check_in_nothing(sent):
 def test_monitor_without_letters_needs_a_slug():
     with pytest.raises(ValueError, match="slug="):
         sentry.monitor("{}")
+
+
+def test_owner_is_in_no_event_with_the_variables_of_its_frames(monkeypatch):
+    events = []
+    client = sentry_sdk.Client("https://key@sentry.invalid/1", before_send=lambda event, hint: events.append(event))
+    monkeypatch.setattr(sentry_sdk.get_global_scope(), "client", client)
+    guard = locks.acquire("a")
+    try:
+        with pytest.raises(StoreUnavailable) as failed, unavailable():
+            guard.extend()
+        sentry_sdk.capture_exception(failed.value)
+    finally:
+        guard.release()
+        client.close()
+    (event,) = events
+    frames = event["exception"]["values"][-1]["stacktrace"]["frames"]
+    assert any("claim" in frame.get("vars", {}) for frame in frames)
+    assert str(guard.owner) not in repr(event)

@@ -18,13 +18,13 @@ def test_renewer_keeps_no_process_alive_and_hides_no_error(
     end: str, status: int, shared_store: Spec, name: str
 ) -> None:
     """B017"""
-    script = Script(shared_store, f"guard = locks.acquire({name!r}, ttl=1)\ntime.sleep(0.5)\ndone()\n{end}\n")
+    script = Script(shared_store, f"guard = locks.acquire({name!r}, ttl=2)\ntime.sleep(1)\ndone()\n{end}\n")
     code, out, err, ended = script.end()
     assert code == status, err
     assert ended - float(out.split()[-1]) < 2
     assert not end or err.rstrip().endswith("KeyError: 'the work failed'")
     assert err.count("Traceback") == status
-    eventually(lambda: locks.get(name) is None, within=1.2)
+    eventually(lambda: locks.get(name) is None, within=2.2)
 
 
 def test_release_waits_for_no_renewer(any_store: Spec, name: str) -> None:
