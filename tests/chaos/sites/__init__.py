@@ -31,6 +31,7 @@ def sites() -> dict[str, Open]:
         "redis": redis.lasting,
         "valkey": redis.forgetful,
         "sentinel": failover.sentinel,
+        "confirmed": failover.confirmed,
         "cluster": failover.cluster,
         "postgresql": databases.postgresql,
         "mariadb": databases.mariadb,

@@ -97,6 +97,15 @@ def sentinel(data: dict[str, Any], ttl: float) -> Iterator[Site]:
         yield Site(spec, spec, [*pair.faults, Fault.between("flush", lambda: flush([pair.primary.url]))])
 
 
+@contextmanager
+def confirmed(data: dict[str, Any], ttl: float) -> Iterator[Site]:
+    """The same, with grants that count only when the replica has them."""
+    with sentinel(data, ttl) as site:
+        options = {**site.near.locks["OPTIONS"], "wait_replicas": 1, "wait_timeout": ttl / 3}
+        spec = site.near._replace(locks={**site.near.locks, "OPTIONS": options})
+        yield site._replace(near=spec, far=spec)
+
+
 def _follow(replica: Server, primary: Server) -> None:
     with driver.Redis(port=replica.port) as client:
         client.replicaof("127.0.0.1", primary.port)
