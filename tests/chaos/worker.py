@@ -68,7 +68,7 @@ class Worker:
             self._keep: 12,
             self._keep_in_task: 6,
             self._write: 30,
-            self._hand_on: 1,
+            self._hand_on: 3,
         }
         if task.transactions:
             self._habits[self._keep_until_commit] = 6
@@ -143,12 +143,22 @@ class Worker:
                 self._look_after(guard, 1.0)
 
     def _hand_on(self, name: str) -> None:
-        """Give the lease to somebody who never comes."""
-        guard = locks.acquire(name, **self._options())
+        """Give the lease to somebody, who may never come."""
+        options = self._options()
+        guard = locks.acquire(name, **options)
         self._granted(guard)
         with self._believing(guard):
             self._look_after(guard, 0.1)
-        guard.detach()
+        owner = guard.detach()
+        if self._chance.random() < 0.7:
+            del options["wait"]
+            self._take_on(locks.adopt(name, owner, **options))
+
+    def _take_on(self, guard: Any) -> None:
+        with guard:
+            self._granted(guard)
+            with self._believing(guard):
+                self._look_after(guard, 2.5, rarely=12)
 
     @contextmanager
     def _lock(self, name: str) -> Iterator[Any]:
