@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 from argparse import ArgumentTypeError
 from datetime import UTC, datetime
 
 import pytest
 from django.core.management import call_command
 
-from django_locks import locks
+from django_locks import LocksService, locks
 from django_locks.management import arguments
 from django_locks.text import printable, table, width
-from tests.cli import fail, say
+from tests.cli import end, fail, say
 
 RTL = "\u202e"
 
@@ -178,3 +179,32 @@ def test_printable_keeps_writing_and_shows_controls():
 
 def test_table_aligns_by_columns_of_the_terminal():
     assert table([["東", "x"], ["ab", "y"], ["e\u0301", "z"]]) == ["東  x", "ab  y", "e\u0301   z"]
+
+
+def test_lock_that_is_only_kept_is_not_extended():
+    locks.acquire("kept", at_least=60).release()
+    text, code = fail("extend", "kept", "--ttl", "2h")
+    assert code == 1
+    assert "nobody holds it" in text
+
+
+def test_lock_that_has_changed_hands_is_not_extended(held, monkeypatch):
+    held("x")
+    monkeypatch.setattr(LocksService, "force_extend", lambda *args, **kwargs: False)
+    text, code = fail("extend", "x", "--ttl", "2h")
+    assert code == 1
+    assert "nothing was extended" in text
+
+
+def test_user_without_a_name_pauses_in_the_name_of_the_host(monkeypatch):
+    def nameless():
+        raise KeyError("uid not found: 1234")
+
+    monkeypatch.setattr("getpass.getuser", nameless)
+    say("pause", "x", "--for", "1h")
+    assert locks.get("x").holder == f"paused by {socket.gethostname()}"
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "1e3", "x", "9" * 7])
+def test_number_of_lines_that_is_none_is_wrong_usage(count):
+    assert "no number of lines" in end("history", f"--last={count}").err

@@ -91,7 +91,8 @@ class SingleLink:
                 break
             if _is_quiet(connection):
                 return connection
-            self._pool.release(connection)  # it knows what to do about it
+            connection.disconnect()  # the pool of redis-py 8.1 would hand it out with an answer that nobody has read
+            self._pool.release(connection)
         return self._pool.get_connection()
 
     def _give_back(self, connection: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import threading
 from typing import Any
 
@@ -48,7 +49,9 @@ def test_connection_cut_while_idle_goes_unnoticed(store: RedisStore, redis_url: 
 
 def test_connection_that_was_left_with_an_answer_gives_it_to_nobody(store: RedisStore) -> None:
     store.acquire("job", ME, 30, "me")
-    link_of(store)._kept[-1].send_command("PING")
+    connection = link_of(store)._kept[-1]
+    connection.send_command("PING")
+    assert select.select([connection._sock], [], [], 5)[0]  # the answer has come
     assert store.release("job", ME) is True
 
 
