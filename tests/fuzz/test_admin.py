@@ -69,7 +69,7 @@ def client(settings: Any) -> Any:
     guard.release()
 
 
-@examples(80)
+@examples(40)
 @given(query=FORMS)
 def test_list_answers_any_query_and_changes_nothing(client: Any, query: dict[str, list[str]]) -> None:
     before = state()
@@ -77,7 +77,7 @@ def test_list_answers_any_query_and_changes_nothing(client: Any, query: dict[str
     assert state() == before
 
 
-@examples(200)
+@examples(80)
 @given(key=TEXT | KEYS, view=st.sampled_from(["change", "history", "delete", "nothing"]), post=st.booleans())
 def test_pages_of_any_object_id_answer_and_change_nothing(client: Any, key: str, view: str, post: bool) -> None:
     before = state()
@@ -87,7 +87,7 @@ def test_pages_of_any_object_id_answer_and_change_nothing(client: Any, key: str,
     assert state() == before
 
 
-@examples(250)
+@examples(100)
 @given(form=FORMS)
 def test_list_answers_any_form_and_changes_nothing_unless_it_says_so(client: Any, form: dict[str, list[str]]) -> None:
     before, logged = state(), LogEntry.objects.count()
@@ -99,7 +99,7 @@ def test_list_answers_any_form_and_changes_nothing_unless_it_says_so(client: Any
         assert state() == before
 
 
-@examples(150)
+@examples(60)
 @given(
     action=st.sampled_from(sorted(ACTIONS)),
     fence=st.integers(0, 2**65),

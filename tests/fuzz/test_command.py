@@ -51,7 +51,7 @@ def state(leases: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("two_stores")
-@examples(400)
+@examples(160)
 @given(subcommand=st.sampled_from([*LOOKING, *CHANGING]) | TEXT, words=WORDS)
 def test_any_arguments_end_in_a_documented_code_and_a_refusal_changes_nothing(
     subcommand: str, words: list[str]
@@ -72,7 +72,7 @@ def test_any_arguments_end_in_a_documented_code_and_a_refusal_changes_nothing(
 
 
 @pytest.mark.usefixtures("two_stores")
-@examples(100)
+@examples(40)
 @given(words=WORDS, command=st.sampled_from([[], ["--"]]))
 def test_command_to_run_that_is_missing_is_wrong_usage(words: list[str], command: list[str]) -> None:
     leases = fill()

@@ -51,7 +51,7 @@ def stored() -> dict[str, Any]:
     return leases
 
 
-@examples(2500)
+@examples(1000)
 @given(ANYTHING)
 def test_value_is_seconds_or_an_error_that_names_it(value: Any) -> None:
     for clean, fits in ((clean_duration, False), (clean_wait, True)):
@@ -70,7 +70,7 @@ def test_value_is_seconds_or_an_error_that_names_it(value: Any) -> None:
 
 @pytest.mark.usefixtures("memory_locks")
 @pytest.mark.parametrize("call", TAKES)
-@examples(150)
+@examples(60)
 @given(value=ANYTHING.filter(lambda value: not is_number(value) or not is_duration(value)))
 def test_bad_duration_is_refused_by_every_call_and_stores_nothing(call: str, value: Any) -> None:
     if (value is None and call in NONE_IS_FINE) or (call.startswith("wait") and is_zero(value)):
@@ -82,7 +82,7 @@ def test_bad_duration_is_refused_by_every_call_and_stores_nothing(call: str, val
 
 
 @pytest.mark.usefixtures("memory_locks")
-@examples(300)
+@examples(120)
 @given(value=DURATIONS)
 @example(5e-324)
 @example(float(LONGEST))
@@ -115,7 +115,7 @@ def test_every_store_takes_any_good_duration(every_store: Any, values: list[floa
         assert value < 1 or store.get("x") is None
 
 
-@examples(2000)
+@examples(800)
 @given(TEXT | st.from_regex(r"[0-9]{1,14}(\.[0-9]{0,10})?(ms|s|m|h|d|w)?", fullmatch=True))
 def test_text_of_the_command_line_is_a_duration_or_a_usage_error(text: str) -> None:
     from argparse import ArgumentTypeError

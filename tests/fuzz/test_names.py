@@ -51,7 +51,7 @@ def stored() -> dict[str, Any]:
     return leases
 
 
-@examples(4000)
+@examples(1600)
 @given(TEXT)
 def test_text_is_a_name_or_a_value_error(text: str) -> None:
     if not is_allowed(text):
@@ -67,7 +67,7 @@ def test_text_is_a_name_or_a_value_error(text: str) -> None:
 
 @pytest.mark.usefixtures("memory_locks")
 @pytest.mark.parametrize("call", CALLS)
-@examples(100)
+@examples(40)
 @given(name=TEXT.filter(lambda text: not is_allowed(text)))
 def test_text_that_is_no_name_is_refused_by_every_call_and_stores_nothing(call: str, name: str) -> None:
     with pytest.raises(ValueError, match="lock's name"):
@@ -77,7 +77,7 @@ def test_text_that_is_no_name_is_refused_by_every_call_and_stores_nothing(call: 
 
 @pytest.mark.usefixtures("memory_locks")
 @pytest.mark.parametrize("call", CALLS)
-@examples(100)
+@examples(40)
 @given(name=st.one_of(NUMBERS, THINGS))
 def test_what_is_no_text_is_refused_by_every_call_and_stores_nothing(call: str, name: object) -> None:
     with pytest.raises(TypeError, match="must be text"):

@@ -104,7 +104,7 @@ def texts(messages: Any) -> list[str]:
     return [text for message in messages for text in (message.msg, message.hint or "", message.id)]
 
 
-@examples(1500, times=10)
+@examples(600, times=10)
 @given(LOCKS)
 def test_any_setting_ends_in_messages_of_the_checks_and_works_or_is_refused_at_use(setting: Any) -> None:
     with override_settings(LOCKS=setting):
@@ -125,7 +125,7 @@ def test_any_setting_ends_in_messages_of_the_checks_and_works_or_is_refused_at_u
                 assert callable(entry.holder)
 
 
-@examples(800)
+@examples(320)
 @given(URLS | st.lists(URLS, max_size=3) | ANYTHING, OPTIONS)
 def test_any_location_and_options_of_redis_are_taken_or_refused_without_the_password(
     location: Any, options: dict[Any, Any]

@@ -70,7 +70,7 @@ def use(name: str) -> None:
         assert ended.code in CODES, ended
 
 
-@examples(60, shrink=False)
+@examples(40, shrink=False)
 @given(row=ROWS)
 def test_row_made_by_hand_is_shown_or_refused(database_store: Any, row: dict[str, Any]) -> None:
     connection = connections[database_store.locks["LOCATION"]]
@@ -130,7 +130,7 @@ ENDS = st.none() | st.integers(1, 10**6) | st.sampled_from([10**15, 2**61])
 
 
 @pytest.mark.parametrize("kind", ["redis", "valkey"])
-@examples(100, shrink=False)
+@examples(40, shrink=False)
 @given(
     value=VALUES,
     end_in=ENDS,
