@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from asgiref.sync import sync_to_async
 
-from . import clock, signals
+from . import chance, clock, signals
 from .exceptions import AlreadyHeld, LockNotAcquired, StoreUnavailable
 from .grants import Grant, Taker, Terms
 from .guard import LockGuard
@@ -282,5 +281,5 @@ def wait_until_free(store: BaseStore, key: str, wait: float) -> LeaseInfo | None
 
 def _places(name: str, prefix: str, limit: int) -> Sequence[Slot]:
     slots = [Slot(f"{name}#{place}", f"{prefix}{name}#{place}") for place in range(limit)]
-    start = random.randrange(limit)  # noqa: S311 - spreads the takers, and most succeed at the first try
+    start = chance.randrange(limit)  # spreads the takers, and most succeed at the first try
     return slots[start:] + slots[:start]

@@ -18,13 +18,12 @@ import logging
 import math
 import os
 import queue
-import random
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Protocol
 
-from . import clock
+from . import chance, clock
 from .exceptions import StoreUnavailable
 from .stores.base import BaseStore, Claim, here
 
@@ -300,7 +299,7 @@ class _Worker:
                 continue  # the other worker's try decides, or has decided
             guard.in_flight = math.inf
             # Several tries fit into the third of the TTL that is left, and not all processes try at once.
-            guard.failed(error, now + min(1.0, guard.window / 4) * random.uniform(0.5, 1.5))  # noqa: S311
+            guard.failed(error, now + min(1.0, guard.window / 4) * chance.uniform(0.5, 1.5))
 
 
 def _rounds(batch: list[Held]) -> list[dict[str, Held]]:

@@ -229,7 +229,7 @@ async def test_unreachable_store_is_told_and_a_release_may_be_repeated():
 async def test_lost_lease_cancels_the_body_and_surfaces_as_such(any_store):
     told = []
     with pytest.raises(LeaseLost, match="'x'") as caught:
-        async with locks.lock("x", ttl=0.6, on_lost=told.append) as guard:
+        async with locks.lock("x", ttl=1.5, on_lost=told.append) as guard:
             assert await locks.aforce_release("x")
             await asyncio.sleep(30)
             pytest.fail("the body went on")

@@ -16,7 +16,7 @@ KEYS = """
     django_db_mutex_vs_postgres_pair postgres_refused_vs_granted postgres_contended_vs_upsert
     memory_pair_vs_threading_lock redis_renewal_cpu postgres_rows mariadb_rows sqlite_rows import_ms
     async_redis_pair_vs_raw redis_handoff_vs_blpop redis_py_handoff_vs_redis notify_handoff_ms
-    polling_handoff_vs_notify memory_handoff_vs_condition
+    polling_handoff_vs_notify memory_handoff_vs_condition redis_release_vs_silent notify_release_vs_polling
 """
 
 

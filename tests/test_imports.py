@@ -30,7 +30,7 @@ SUBCOMMANDS = [
 
 # Each room may import, wherever in its file, from the rows above its own, and nothing else of the package.
 ROWS = [
-    ["exceptions", "values", "clock", "signals", "logs", "text", "instants", "transactions", "findings"],
+    ["exceptions", "values", "chance", "clock", "signals", "logs", "text", "instants", "transactions", "findings"],
     ["models", "stores.rivals", "tasks", "naming", "commands", "orders", "signatures"],
     ["stores.waiting"],
     ["stores.base"],

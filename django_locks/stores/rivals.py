@@ -7,8 +7,9 @@ of each other, whoever has lost most often first. None of it without rivals: a s
 
 from __future__ import annotations
 
-import random
 import time
+
+from django_locks import chance
 
 COURTESY = 0.01  # seconds that whoever gave a name back leaves to the others
 SPREAD = 0.0005  # seconds over which rivals ask
@@ -45,4 +46,4 @@ class Rivals:
         seen = self._seen.get(name) if self._seen else None
         if seen is None or time.monotonic() - seen > REMEMBERED:
             return 0.0
-        return random.uniform(0.0, SPREAD) / (1 + lost)  # noqa: S311
+        return chance.uniform(0.0, SPREAD) / (1 + lost)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import threading
 import time
 import weakref
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
+from django_locks import chance
 from django_locks.values import LeaseInfo
 
 from .rivals import Rivals
@@ -244,4 +244,4 @@ class Watch:
             age = LONGEST_PAUSE / PAUSE_BY_AGE
         shortest = SHORTEST_PAUSE if self._looks <= FEW else SHORTEST_LATER
         pause = min(max(age * PAUSE_BY_AGE, shortest), LONGEST_PAUSE)
-        return pause * random.uniform(0.75, 1.25)  # noqa: S311
+        return pause * chance.uniform(0.75, 1.25)

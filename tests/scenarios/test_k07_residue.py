@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from django_locks import LockError, LockNotAcquired, guard, locks
+from django_locks import LockError, LockNotAcquired, holding, locks
 from tests.crew import Spec, process
 from tests.scenarios.actors import Actor, elsewhere, eventually, held_elsewhere, store
 
@@ -45,10 +45,10 @@ def records(spec: Spec, name: str) -> int:
 def test_waiters_that_gave_up_leave_nothing(any_store: Spec, name: str) -> None:
     """B025"""
     with held_elsewhere(name) as a:
-        known, threads = len(guard.held_by), threading.active_count()
+        known, threads = len(holding.held_by), threading.active_count()
         waiters = [Actor(give_up, name) for _ in range(50)]
         assert all(waiter.result() for waiter in waiters)
-        assert len(guard.held_by) == known
+        assert len(holding.held_by) == known
         eventually(lambda: threading.active_count() <= threads, within=3)
         assert records(any_store, name) == 1
         assert a.release() is True

@@ -67,6 +67,7 @@ def wiped(name: str, spec: Spec) -> None:
         from django_locks.models import Lease
 
         Lease.objects.using(spec.locks["LOCATION"]).all().delete()
+        time.sleep(0.002)  # SQLite's clock, from which a forgotten fence begins anew, goes by milliseconds
     else:
         location = spec.locks["LOCATION"]
         for url in location if isinstance(location, list) else [location]:

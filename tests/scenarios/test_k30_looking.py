@@ -51,7 +51,7 @@ def test_contention_is_no_error_in_any_log(
         for _ in range(100):
             assert locks.try_acquire(name) is None
         assert with_lock(name, wait=0.1)(lambda: "ran")() is SKIPPED
-    ours = [record for record in caplog.records if record.name.startswith("django_locks")]
+    ours = [record for record in caplog.records if getattr(record, "lock", None) == name]
     assert [record.levelno for record in ours] == [logging.INFO]
     assert a.holder in ours[0].message
     assert max(record.levelno for record in caplog.records if "asyncio" not in record.name) <= logging.INFO

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from django.db import Error
 
-from django_locks import clock
+from django_locks import chance, clock
 from django_locks.transactions import error_codes, is_conflict, sqlite_code
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def persist(connection: BaseDatabaseWrapper, step: Callable[[S, BaseDatabaseWrap
 
 
 def _pause(tries: int) -> float:
-    return min(FIRST_PAUSE * 2.0**tries, LONGEST_PAUSE) * random.uniform(0.5, 1.5)  # noqa: S311
+    return min(FIRST_PAUSE * 2.0**tries, LONGEST_PAUSE) * chance.uniform(0.5, 1.5)
 
 
 def is_table_missing(error: Error) -> bool:
