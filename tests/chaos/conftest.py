@@ -15,7 +15,7 @@ from tests.servers.fixtures_redis import started
 from .run import TTL, Plan, Run, run
 from .sites import sites
 
-SECONDS = 3.0
+SECONDS = 2.5
 AROUND = 90  # seconds that a run takes besides, at the most
 OWN_DATABASE = ("postgresql", "mariadb", "sqlite")
 
