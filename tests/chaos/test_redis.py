@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 
 import pytest
@@ -28,3 +29,4 @@ def test_broken_product_is_found_out(sabotage: str, disturb: Disturb) -> None:
     faults, rules = SABOTAGES[sabotage]
     result = disturb("redis", seconds=60, sabotage=sabotage, only=frozenset(faults), until_found=True)
     assert {finding.rule for finding in result.verdict.violations} & rules
+    shutil.rmtree(result.histories)  # nobody has to look for the cause
