@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("debug_toolbar", reason="pip install django-debug-toolbar")
 
+from django.core.checks.registry import registry
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
 from django.urls import include, path
@@ -52,6 +53,7 @@ kept = []
 
 @pytest.fixture(autouse=True)
 def _toolbar(memory_locks):
+    checks = set(registry.registered_checks)
     with (
         override_settings(
             DEBUG=True,
@@ -64,6 +66,7 @@ def _toolbar(memory_locks):
         views = path("page", page), path("async", async_page), path("quiet", quiet)
         with override_settings(ROOT_URLCONF=(*views, path("__debug__/", include("debug_toolbar.urls")))):
             yield
+    registry.registered_checks.intersection_update(checks)  # the toolbar's fail where it is not installed
     for guard in kept:
         guard.release()
     kept.clear()
