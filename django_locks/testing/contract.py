@@ -52,7 +52,7 @@ class StoreCase(_Base):
     #: How far a store's clock may round a duration, in seconds.
     resolution = 0.002
     #: How long a step may take on a busy machine before a test blames the store, in seconds.
-    slack = 0.5
+    slack = 1.0
 
     store: BaseStore
     other: BaseStore
