@@ -54,7 +54,7 @@ def test_single_waiter_of_a_process_has_no_rivals(pushing: Spec) -> None:
     for _ in range(3):
         guard, log = locks.acquire("x"), []
         waiting = Waiting("x", log, "granted")
-        until(lambda: queue_of("x") == 1)
+        until(lambda: queue_of("x") == 1 and store().waiters.is_pushed("x"))
         guard.release()
         waiting.thread.join()
         assert log == ["granted"]
