@@ -201,7 +201,11 @@ def _wrong_options(alias: str, store_class: type[BaseStore], entry: Mapping[Any,
     options = entry.get("OPTIONS", {})
     where = f"LOCKS[{alias!r}]['OPTIONS']"
     if not isinstance(options, Mapping):
-        yield Problem("E003", f"{where} must be a dict, not {options!r}.", "Its keys are lower-case keyword arguments.")
+        yield Problem(
+            "E003",
+            f"{where} must be a dict, not {without_passwords(repr(options))}.",
+            "Its keys are lower-case keyword arguments.",
+        )
         return
     known = _option_names(store_class)
     for option in options:
