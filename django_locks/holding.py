@@ -366,6 +366,8 @@ class Holding:
         )
 
     def _who_took_it(self) -> str:
+        if self._confined:  # this thread, the announcer's, sees nothing of it, and would only stand in the way
+            return NOT_OURS
         try:
             lease = self.store.get(self.key)
         except StoreUnavailable:

@@ -64,14 +64,15 @@ def spec_of(request: pytest.FixtureRequest) -> Any:
 
     emptied: set[str] = set()
 
-    def empty(kind: str) -> str:
-        """Return the URL of the server, which holds nothing of an earlier test's."""
-        url: str = request.getfixturevalue(f"{kind}_url")
+    def empty(kind: str) -> Any:
+        """Return the URL of the server, or those of a cluster, which hold nothing of an earlier test's."""
+        found: Any = request.getfixturevalue("cluster_urls" if kind == "cluster" else f"{kind}_url")
         if kind not in emptied:
             emptied.add(kind)
-            with redis.Redis.from_url(url) as client:
-                client.flushall()
-        return url
+            for url in [found] if isinstance(found, str) else found:
+                with redis.Redis.from_url(url) as client:
+                    client.flushall()
+        return found
 
     def spec(kind: str, **entry: Any) -> Spec:
         if kind == "memory":
@@ -79,8 +80,7 @@ def spec_of(request: pytest.FixtureRequest) -> Any:
         if kind in ("redis", "valkey"):
             return Spec({"BACKEND": REDIS, "LOCATION": empty(kind), **entry})
         if kind == "cluster":
-            urls = request.getfixturevalue("cluster_urls")
-            return Spec({"BACKEND": REDIS, "LOCATION": urls, "OPTIONS": {"cluster": True}, **entry})
+            return Spec({"BACKEND": REDIS, "LOCATION": empty(kind), "OPTIONS": {"cluster": True}, **entry})
         from django.db import connections
 
         alias = request.getfixturevalue("connect")(kind)

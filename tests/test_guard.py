@@ -165,3 +165,19 @@ def test_forked_child_does_not_own_its_parents_guard():
     assert os.waitpid(child, 0)[1] == 0
     assert not guard.lost
     assert guard.release() is True
+
+
+@pytest.mark.django_db
+def test_loss_that_no_other_thread_could_explain_is_asked_about_by_none(settings, monkeypatch):
+    """In a TestCase, or in memory, another connection sees nothing, and stands in the way of the test's own."""
+    settings.LOCKS = {"default": {"BACKEND": "django_locks.stores.database.DatabaseStore"}}
+    askers, told = [], threading.Event()
+    look_up = type(store()).get
+    monkeypatch.setattr(
+        type(store()), "get", lambda self, name: (askers.append(threading.current_thread()), look_up(self, name))[1]
+    )
+    guard = locks.acquire("x", on_lost=lambda guard: told.set())
+    locks.force_release("x")
+    guard.refused()
+    assert told.wait(5)
+    assert set(askers) == {threading.current_thread()}
