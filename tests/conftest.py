@@ -41,7 +41,7 @@ LONGEST = [
     "test_documentation",
     "test_k07_residue",
     "test_command_bootstrap",
-    "test_redis",
+    "test_redis_faults",
     "test_waiting",
 ]
 

@@ -18,7 +18,7 @@ from django_locks.stores.waiting import Waiters
 from tests.conftest import REDIS
 from tests.crew import Spec
 from tests.servers.fixtures_redis import started
-from tests.servers.redis import cluster_servers
+from tests.servers.redis import cluster_servers, move_slot, server_of
 
 
 @pytest.fixture(params=["memory", "redis", "cluster", "notify"])
@@ -356,31 +356,6 @@ def test_waiters_follow_a_slot_to_another_node(is_async: bool, own_cluster: list
     assert granted[0] - released_at < 0.2
     for node in nodes:
         node.close()
-
-
-def server_of(nodes: list[Any], slot: int) -> int:
-    """Return which node serves the slot, as it says itself."""
-    for number, node in enumerate(nodes):
-        port = node.connection_pool.connection_kwargs["port"]
-        for first, last, primary, *_ in node.execute_command("CLUSTER SLOTS"):
-            if first <= slot <= last and primary[1] == port:
-                return number
-    raise AssertionError(f"no node serves the slot {slot}")
-
-
-def move_slot(nodes: list[Any], slot: int) -> tuple[int, int]:
-    """Move a slot with its keys to the next node, as redis-cli does. Return from where to where."""
-    source = server_of(nodes, slot)
-    target = (source + 1) % len(nodes)
-    ids = [node.execute_command("CLUSTER MYID").decode() for node in nodes]
-    port = nodes[target].connection_pool.connection_kwargs["port"]
-    nodes[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
-    nodes[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
-    keys = nodes[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 1000)
-    nodes[source].execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
-    for number in (target, source, 3 - target - source):
-        nodes[number].execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
-    return source, target
 
 
 def test_early_release_that_keeps_the_name_tells_its_waiters_the_new_end(any_store: Spec) -> None:

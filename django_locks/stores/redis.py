@@ -8,34 +8,26 @@ holder is told at its next renewal, and the next fence is higher than all before
 from __future__ import annotations
 
 import heapq
-import os
-import threading
 import time
-import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
 
 from django.views.decorators.debug import sensitive_variables
 
-from django_locks.exceptions import InvalidLockStore, StoreUnavailable
+from django_locks.exceptions import StoreUnavailable
 from django_locks.findings import Finding
 from django_locks.values import LeaseInfo
 
-from .base import RELEASED, BaseStore, Browsed, Claim
-from .per_loop import PerLoop
+from .base import RELEASED, Browsed, Claim
 from .redis_push import ClusterPush, RedisPush
-from .redis_wire import CLUSTER_BUCKETS, READ_BATCH, Bucket, Call, Wire, leases_read, renewed
-
-if TYPE_CHECKING:
-    from .redis_async import AsyncLink
-    from .redis_client import Address, Connector, Link
+from .redis_requests import RedisRequests, make_connector
+from .redis_wire import CLUSTER_BUCKETS, READ_BATCH, Bucket, Wire, leases_read, renewed
 
 FEW = 1000  # leases that are listed by name, as that takes a look at all of them
 UNCONFIRMED = -1  # in place of a fence
-SECOND_TRY = 1.0  # seconds: a connection that was dead already is noticed at once; what took longer is an outage
 
 
-class RedisStore(BaseStore):
+class RedisStore(RedisRequests):
     """Keeps leases on Redis or Valkey.
 
     LOCATION is a URL (``redis://``, ``rediss://`` for TLS, ``unix://``) or a list of URLs. Of a plain list the first is
@@ -66,20 +58,15 @@ class RedisStore(BaseStore):
         wait_timeout: float = 1.0,
         **client_options: Any,
     ) -> None:
-        super().__init__(alias, location, key_prefix)
-        self._connector = _connector(
+        connector = make_connector(
             alias, location, cluster=cluster, sentinel=sentinel, sentinel_kwargs=sentinel_kwargs, options=client_options
         )
+        super().__init__(alias, location, key_prefix, connector)
         if cluster and "{" in key_prefix:
-            raise self._connector.wrong("KEY_PREFIX must not contain '{' on a cluster, where braces choose the node.")
-        self._confirm = self._connector.confirmation(wait_replicas, wait_timeout)
+            raise connector.wrong("KEY_PREFIX must not contain '{' on a cluster, where braces choose the node.")
+        self._confirm = connector.confirmation(wait_replicas, wait_timeout)
         self._wire = Wire(key_prefix, CLUSTER_BUCKETS if cluster else 1)
-        self._link: Link | None = None
-        self._opening = threading.Lock()
-        self._inherited: list[Link] = []
-        self._async_links: PerLoop[AsyncLink] = PerLoop(self._connector.open_async)
         self.waiters.push = self._push = self._cluster_push() if cluster else self._server_push()
-        _stores.add(self)
 
     def _server_push(self) -> RedisPush:
         return RedisPush(
@@ -97,13 +84,6 @@ class RedisStore(BaseStore):
             lambda node: self._connector.subscriber(self._link or self._open(), node),
             self._wire.channel,
         )
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.alias!r} at {self.servers()}>"
-
-    def servers(self) -> list[Address]:
-        """Return ``(host, port, db)`` or ``(path, db)`` of each server that LOCATION names and a lock asks. No I/O."""
-        return self._connector.servers()
 
     def acquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
         call = self._wire.acquire(name, owner, ttl, holder)
@@ -210,13 +190,6 @@ class RedisStore(BaseStore):
         except Exception as error:
             raise self.unavailable("examine", "", error) from error
 
-    def close(self) -> None:
-        with self._opening:
-            link, self._link = self._link, None
-        if link is not None:
-            link.close()
-        self._async_links.close()
-
     def _leases_of(self, bucket: Bucket, prefix: str) -> Iterator[LeaseInfo]:
         names = sorted(self._names_of(bucket, prefix))
         for start in range(0, len(names), READ_BATCH):
@@ -232,34 +205,10 @@ class RedisStore(BaseStore):
             if cursor == b"0":
                 return found
 
-    @sensitive_variables()  # the driver's functions have the owner among their arguments
-    def _run(self, verb: str, name: str, call: Call) -> Any:
-        started = time.monotonic()
-        try:
-            return (self._link or self._open()).run(call)
-        except Exception as error:
-            return self._run_again(verb, name, lambda link: link.run(call), error, started)
-
-    @sensitive_variables()
-    def _run_all(self, verb: str, name: str, calls: Sequence[Call]) -> list[Any]:
-        started = time.monotonic()
-        try:
-            return (self._link or self._open()).run_all(calls)
-        except Exception as error:
-            replies: list[Any] = self._run_again(verb, name, lambda link: link.run_all(calls), error, started)
-            return replies
-
-    def _run_again(self, verb: str, name: str, attempt: Callable[[Link], Any], error: Exception, started: float) -> Any:
-        self._check_again(verb, name, error, started)
-        try:
-            return attempt(self._link or self._open())
-        except Exception as second:
-            raise self.unavailable(verb, name, second) from second
-
-    def _check_again(self, verb: str, name: str, error: Exception, started: float) -> None:
-        """Allow one more try where a connection was dead (a restarted server, a forgetful firewall), else raise."""
-        if not isinstance(error, self._connector.broken) or time.monotonic() - started > SECOND_TRY:
-            raise self.unavailable(verb, name, error) from error
+    def _forget_parent(self) -> None:
+        super()._forget_parent()
+        if hasattr(self, "_push"):  # another thread may have been making it
+            self._push.forget()
 
     # The same for asyncio
 
@@ -287,12 +236,8 @@ class RedisStore(BaseStore):
         batches = list(self._wire.renew(leases))
         if not batches:
             return set()
-        name, calls = leases[0][0] if len(leases) == 1 else "", [call for _, call in batches]
-        link, started = self._async_links.get(), time.monotonic()
-        try:
-            replies = await link.run_all(calls)
-        except Exception as error:
-            replies = await self._arun_again("renew", name, lambda link: link.run_all(calls), error, started)
+        name = leases[0][0] if len(leases) == 1 else ""
+        replies = await self._arun_all("renew", name, [call for _, call in batches])
         return renewed(batches, replies)
 
     async def aget(self, name: str) -> LeaseInfo | None:
@@ -321,55 +266,3 @@ class RedisStore(BaseStore):
             found.update(names)
             if cursor == b"0":
                 return found
-
-    async def _arun(self, verb: str, name: str, call: Call) -> Any:
-        link, started = self._async_links.get(), time.monotonic()
-        try:
-            return await link.run(call)
-        except Exception as error:
-            return await self._arun_again(verb, name, lambda link: link.run(call), error, started)
-
-    async def _arun_again(
-        self, verb: str, name: str, attempt: Callable[[AsyncLink], Awaitable[Any]], error: Exception, started: float
-    ) -> Any:
-        self._check_again(verb, name, error, started)
-        try:
-            return await attempt(self._async_links.get())
-        except Exception as second:
-            raise self.unavailable(verb, name, second) from second
-
-    def _open(self) -> Link:
-        with self._opening:
-            if self._link is None:
-                self._link = self._connector.open()
-            return self._link
-
-    def _forget_link(self) -> None:
-        # Closed by its destructor it could wait for ever: for a lock of the pool that a thread of the parent held.
-        if self._link is not None:
-            self._inherited.append(self._link)
-        self._link, self._opening = None, threading.Lock()
-        self._async_links.forget()
-
-
-def _connector(alias: str, location: object, **settings: Any) -> Connector:
-    try:
-        from .redis_client import Connector
-    except ImportError as error:
-        raise InvalidLockStore(
-            f'LOCKS[{alias!r}] needs the package redis: pip install "django-lease-locks[redis]"', alias=alias
-        ) from error
-    return Connector(alias, location, **settings)
-
-
-_stores: weakref.WeakSet[RedisStore] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for store in list(_stores):
-        store._forget_link()
-        store._push.forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

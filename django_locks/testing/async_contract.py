@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from django_locks.stores.base import BaseStore, Claim
 from django_locks.values import LeaseInfo, new_owner
 
-from .contract import StoreCase
+from .case import StoreCase
 
 T = TypeVar("T")
 

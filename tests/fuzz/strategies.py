@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from django_locks.values import LONGEST
-from tests.stores.test_redis import NAMES as STRANGE
+from tests.stores.redis_site import NAMES as STRANGE
 
 #: Any code point at all: control characters and lone surrogates, too.
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=260)

@@ -1,4 +1,4 @@
-"""K15: a Redis server that restarts empty. (Script caches and slots: tests/stores/test_redis.py.)"""
+"""K15: a Redis server that restarts empty. (Script caches and slots: tests/stores/test_redis_options.py.)"""
 
 from __future__ import annotations
 

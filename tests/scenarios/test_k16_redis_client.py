@@ -1,4 +1,4 @@
-"""K16: time-outs of the Redis client. (Its decoding: tests/stores/test_redis.py.)"""
+"""K16: time-outs of the Redis client. (Its decoding: tests/stores/test_redis_options.py.)"""
 
 from __future__ import annotations
 

@@ -205,6 +205,34 @@ def _is_healthy(client: driver.Redis, size: int) -> bool:
     return info["cluster_state"] == "ok" and int(info["cluster_known_nodes"]) == size
 
 
+def server_of(nodes: list[driver.Redis], slot: int) -> int:
+    """Return which node of a cluster serves the slot, as it says itself."""
+    for number, node in enumerate(nodes):
+        port = node.get_connection_kwargs()["port"]
+        for first, last, primary, *_ in node.execute_command("CLUSTER SLOTS"):
+            if first <= slot <= last and primary[1] == port:
+                return number
+    raise AssertionError(f"no node serves the slot {slot}")
+
+
+def move_slot(nodes: list[driver.Redis], slot: int, target: int | None = None) -> tuple[int, int]:
+    """Move a slot with its keys to a node (default: the next), as redis-cli does. Return from where to where."""
+    source = server_of(nodes, slot)
+    target = (source + 1) % len(nodes) if target is None else target
+    if source == target:
+        return source, target
+    ids = [node.execute_command("CLUSTER MYID") for node in nodes]
+    nodes[target].execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[source])
+    nodes[source].execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[target])
+    keys = nodes[source].execute_command("CLUSTER GETKEYSINSLOT", slot, 1000)
+    if keys:
+        port = nodes[target].get_connection_kwargs()["port"]
+        nodes[source].execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+    for node in (nodes[target], nodes[source], *nodes):  # the new one first, or a call between would find none
+        node.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[target])
+    return source, target
+
+
 @contextmanager
 def cluster(size: int = 3, *arguments: str) -> Iterator[list[str]]:
     """Yield the URLs of a healthy cluster."""

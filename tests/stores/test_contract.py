@@ -110,6 +110,6 @@ def _shipped_stores() -> set[str]:
     shipped = set()
     for module in pkgutil.walk_packages(stores.__path__, f"{stores.__name__}."):
         for found in vars(importlib.import_module(module.name)).values():
-            if isinstance(found, type) and issubclass(found, BaseStore) and found is not BaseStore:
+            if isinstance(found, type) and issubclass(found, BaseStore) and found.acquire is not BaseStore.acquire:
                 shipped.add(f"{found.__module__}.{found.__name__}")
     return shipped

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import inspect
-import os
 import socket
-import subprocess
-import sys
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
-from redis.backoff import ConstantBackoff
-from redis.retry import Retry
 
-from django_locks.exceptions import InvalidLockStore
 from django_locks.stores.redis import RedisStore
 from tests.loops import in_loop
 from tests.servers import redis as servers
-from tests.servers.fixtures_redis import started
 
-from .test_redis import Site, _cleaned, _exit_code, asked, commands, unavailable_within
-
-
-async def _listed(store: RedisStore) -> list[Any]:
-    return [lease async for lease in store.aleases()]
-
+from .redis_site import Site, asked, commands, listed, unavailable_within
 
 VERBS: dict[str, Callable[[RedisStore], Any]] = {
     "acquire": lambda store: store.aacquire("other", "o", 30, "h"),
@@ -41,37 +26,8 @@ VERBS: dict[str, Callable[[RedisStore], Any]] = {
     "release": lambda store: store.arelease("job", "me"),
     "hold": lambda store: store.arelease("job", "me", hold_for=5),
     "get": lambda store: store.aget("job"),
-    "leases": _listed,
+    "leases": listed,
 }
-
-
-@pytest.fixture
-def site(valkey_url: str) -> Iterator[Site]:
-    yield from _cleaned(Site([valkey_url]))
-
-
-@pytest.fixture(params=["redis_url", "valkey_url", "cluster_urls"])
-def any_site(request: pytest.FixtureRequest) -> Iterator[Site]:
-    urls = request.getfixturevalue(request.param)
-    yield from _cleaned(Site(urls, cluster=True) if isinstance(urls, list) else Site([urls]))
-
-
-@pytest.fixture
-def server() -> Iterator[servers.Server]:
-    """A server of its own, to be ill-treated."""
-    yield from started(servers.running(servers.valkey_binary()))
-
-
-def connections(site: Site) -> int:
-    """Return how many connections others than the site itself have open."""
-    return sum(len(client.client_list()) - 1 for client in site.clients)
-
-
-def assert_no_more_connections(site: Site, before: int) -> None:
-    deadline = time.monotonic() + 10
-    while connections(site) > before:
-        assert time.monotonic() < deadline, site.everywhere("CLIENT", "LIST")
-        time.sleep(0.01)
 
 
 # Requests
@@ -208,7 +164,7 @@ async def test_hung_node_does_not_keep_the_others_from_renewals() -> None:
         with unavailable_within(6):
             await store.arenew([(name, "me", 90) for name in names])
         nodes[0].resume()
-        renewed = [lease.name for lease in await _listed(store) if lease.remaining > 60]
+        renewed = [lease.name for lease in await listed(store) if lease.remaining > 60]
         assert len(renewed) > 25
 
 
@@ -218,30 +174,25 @@ def moved(site: Site) -> int:
     return sum(int(entry["count"]) for entry in stats)
 
 
-@pytest.fixture
-def cluster_site(cluster_urls: list[str]) -> Iterator[Site]:
-    yield from _cleaned(Site(cluster_urls, cluster=True))
-
-
 @in_loop
-async def test_first_calls_to_a_cluster_go_where_their_keys_live(cluster_site: Site) -> None:
-    before, store = moved(cluster_site), cluster_site.store()
+async def test_first_calls_to_a_cluster_go_where_their_keys_live(cluster: Site) -> None:
+    before, store = moved(cluster), cluster.store()
     assert all(await asyncio.gather(*(store.aacquire(f"job {n}", "me", 30, "h") for n in range(16))))
-    assert moved(cluster_site) == before
+    assert moved(cluster) == before
 
 
 @in_loop
-async def test_slots_that_moved_break_off_no_call(cluster_site: Site) -> None:
-    before, store = moved(cluster_site), cluster_site.store()
+async def test_slots_that_moved_break_off_no_call(cluster: Site) -> None:
+    before, store = moved(cluster), cluster.store()
     await asyncio.gather(*(store.aacquire(f"warm {n}", "me", 30, "h") for n in range(16)))
-    there = {entry["id"] for client in cluster_site.clients for entry in client.client_list()}
+    there = {entry["id"] for client in cluster.clients for entry in client.client_list()}
     manager = store._async_links.get().client.nodes_manager
     nodes = list(manager.nodes_cache.values())
     for slot, (node, *_) in manager.slots_cache.items():
         manager.slots_cache[slot] = [nodes[nodes.index(node) - 1]]  # as before a resharding
     assert all(await asyncio.gather(*(store.aacquire(f"job {n}", "me", 30, "h") for n in range(64))))
-    assert moved(cluster_site) > before
-    assert there <= {entry["id"] for client in cluster_site.clients for entry in client.client_list()}
+    assert moved(cluster) > before
+    assert there <= {entry["id"] for client in cluster.clients for entry in client.client_list()}
 
 
 @in_loop
@@ -318,149 +269,3 @@ async def test_call_cancelled_while_the_server_hangs_ends_at_once(server: server
     server.resume()
     assert await store.aacquire("job", "you", 30, "h") is None
     assert (await store.aget("job")).owner == "me"
-
-
-# Event loops
-
-
-async def use(store: RedisStore) -> None:
-    await asyncio.gather(*(store.aacquire(f"job {number}", "me", 30, "h") for number in range(3)))
-    assert len(await _listed(store)) == 3
-
-
-def test_loop_that_ends_closes_its_connections(any_site: Site) -> None:
-    store = any_site.store()
-    before = connections(any_site)
-    for _ in range(3):
-        asyncio.run(use(store))
-        assert_no_more_connections(any_site, before)
-    gc.collect()
-
-
-def test_loop_that_was_only_closed_is_cleaned_up_after(any_site: Site) -> None:
-    store = any_site.store()
-    before = connections(any_site)
-    for _ in range(3):
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(use(store))
-        loop.close()
-    store.close()
-    assert_no_more_connections(any_site, before)
-    gc.collect()
-
-
-def test_store_closed_by_another_thread_closes_the_connections_of_a_running_loop(any_site: Site) -> None:
-    async def main() -> None:
-        await use(store)
-        thread = threading.Thread(target=store.close)
-        thread.start()
-        deadline = time.monotonic() + 10
-        while connections(any_site) > before:
-            assert time.monotonic() < deadline, any_site.everywhere("CLIENT", "LIST")
-            await asyncio.sleep(0.01)
-        thread.join()
-        await use(store)
-
-    store = any_site.store()
-    before = connections(any_site)
-    asyncio.run(main())
-    assert_no_more_connections(any_site, before)
-
-
-def test_generator_that_releases_while_its_loop_ends_leaves_no_connection(any_site: Site) -> None:
-    async def leases() -> Any:
-        try:
-            while True:
-                yield await store.aacquire("job", "me", 30, "h")
-        finally:
-            await asyncio.sleep(0.05)
-            released.append(await store.arelease("job", "me"))
-
-    async def main() -> None:
-        generators.append(leases())
-        assert await anext(generators[0])
-
-    store = any_site.store()
-    before = connections(any_site)
-    released: list[bool] = []
-    generators: list[Any] = []
-    asyncio.run(main())
-    assert released == [True]
-    assert_no_more_connections(any_site, before)
-
-
-LOOPS = """
-import asyncio, threading, unittest
-import django
-from asgiref.sync import async_to_sync
-from django.conf import settings
-
-settings.configure(LOCKS={{"default": {{
-    "BACKEND": "django_locks.stores.redis.RedisStore", "LOCATION": {location!r}, "OPTIONS": {options!r}
-}}}})
-django.setup()
-from django_locks import locks
-
-async def take_and_release(name="x"):
-    async with locks.lock(name, wait=10) as guard:
-        await guard.aextend()
-        assert await locks.aget(name)
-
-asyncio.run(take_and_release())
-asyncio.run(take_and_release())
-threads = [threading.Thread(target=async_to_sync(take_and_release)) for _ in range(2)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-
-class Tests(unittest.IsolatedAsyncioTestCase):
-    async def test_one(self): await take_and_release()
-    async def test_two(self): await take_and_release()
-
-unittest.main(argv=["x"], exit=False, verbosity=0)
-print("done")
-"""
-
-
-def test_process_with_many_loops_ends_without_a_warning(any_site: Site) -> None:
-    script = LOOPS.format(location=any_site.urls, options=any_site.options)
-    command = [sys.executable, "-X", "dev", "-W", "error", "-c", script]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.stdout == "done\n"
-    # asyncio's debug mode may call the first connection slow; nothing else may be said.
-    said = [line for line in ended.stderr.splitlines() if not line.startswith("Executing <")]
-    assert [line for line in said if line.strip("-.")] == ["Ran 2 tests in " + said[1].split()[4], "OK"], ended.stderr
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_fork_amid_a_running_loop_leaves_both_sides_working(any_site: Site) -> None:
-    async def main() -> int:
-        await use(store)
-        child = os.fork()
-        if child == 0:
-            try:
-                asyncio._set_running_loop(None)  # type: ignore[attr-defined]  # as Python 3.12 does after a fork
-                asyncio.run(use(store))
-                os._exit(0)
-            finally:
-                os._exit(2)
-        for _ in range(20):
-            await use(store)
-        return await asyncio.to_thread(_exit_code, child)
-
-    store = any_site.store()
-    assert asyncio.run(main()) == 0
-
-
-def test_option_that_asyncio_does_not_take_is_told(valkey_url: str) -> None:
-    store = RedisStore("default", valkey_url, ssl_validate_ocsp=True)
-    with pytest.raises(InvalidLockStore, match=r"redis.asyncio does not take ssl_validate_ocsp"):
-        asyncio.run(store.aget("x"))
-
-
-@in_loop
-async def test_retries_of_the_options_are_those_of_asyncio() -> None:
-    store = RedisStore("default", "redis://h", retry=Retry(ConstantBackoff(0.1), 1))
-    link: Any = store._async_links.get()
-    retry = link._pool.connection_kwargs["retry"]
-    assert inspect.iscoroutinefunction(retry.call_with_retry)
-    assert retry.get_retries() == 1
