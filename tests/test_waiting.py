@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,10 +14,7 @@ from django.db import connections
 from django_locks import LockNotAcquired, conf, locks
 from django_locks.stores.memory import MemoryStore
 from django_locks.stores.waiting import Waiters
-from tests.conftest import REDIS
 from tests.crew import Spec
-from tests.servers.fixtures_redis import started
-from tests.servers.redis import cluster_servers, move_slot, server_of
 
 
 @pytest.fixture(params=["memory", "redis", "cluster", "notify"])
@@ -268,94 +264,6 @@ def test_one_subscriber_serves_many_names(spec_of: Any, settings: Any) -> None:
     assert sorted(log) == sorted(names)
     until(lambda: not [entry for entry in client.client_list() if int(entry["sub"])], within=5)
     client.close()
-
-
-def test_lost_subscriber_falls_back_to_looking_and_comes_back(spec_of: Any, settings: Any) -> None:
-    settings.LOCKS = {"default": spec_of("redis").locks}
-    import redis
-
-    client = redis.Redis.from_url(store().location)
-    guard, log = locks.acquire("x"), []
-    waiting = Waiting("x", log, "granted")
-    until(lambda: store().waiters.is_pushed("x"))
-    client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-    until(lambda: not store().waiters.is_pushed("x"))
-    until(lambda: store().waiters.is_pushed("x"))
-    client.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-    guard.release()
-    waiting.thread.join(5)
-    assert log == ["granted"]
-    client.close()
-
-
-def cluster_nodes(spec: Spec) -> list[Any]:
-    import redis
-
-    return [redis.Redis.from_url(url) for url in spec.locks["LOCATION"]]
-
-
-def subscribed(nodes: list[Any]) -> list[int]:
-    """Return how many connections of each node are subscribed to anything."""
-    return [len([entry for entry in node.client_list() if int(entry["sub"]) or int(entry["ssub"])]) for node in nodes]
-
-
-def test_on_a_cluster_one_subscriber_a_node_serves_many_names(spec_of: Any, settings: Any) -> None:
-    spec = spec_of("cluster")
-    settings.LOCKS, nodes = {"default": spec.locks}, cluster_nodes(spec)
-    names = [f"many:{number}" for number in range(60)]
-    guards, log = [locks.acquire(name) for name in names], []
-    waiting = [Waiting(name, log, name) for name in names]
-    until(lambda: all(store().waiters.is_pushed(name) for name in names))
-    assert subscribed(nodes) == [1, 1, 1]
-    assert sum(node.execute_command("PUBSUB", "CHANNELS") != [] for node in nodes) == 0, "sent to all nodes"
-    before = [node.execute_command("CLUSTER INFO").get("cluster_stats_messages_publish_sent") for node in nodes]
-    for guard in guards:
-        guard.release()
-    for one in waiting:
-        one.thread.join()
-    assert sorted(log) == sorted(names)
-    after = [node.execute_command("CLUSTER INFO").get("cluster_stats_messages_publish_sent") for node in nodes]
-    assert after == before
-    until(lambda: subscribed(nodes) == [0, 0, 0], within=5)
-    for node in nodes:
-        node.close()
-
-
-@pytest.fixture
-def own_cluster() -> Iterator[list[Any]]:
-    yield from started(cluster_servers())
-
-
-@pytest.mark.parametrize("is_async", [False, True])
-def test_waiters_follow_a_slot_to_another_node(is_async: bool, own_cluster: list[Any], settings: Any) -> None:
-    spec = Spec({"BACKEND": REDIS, "LOCATION": [one.url for one in own_cluster], "OPTIONS": {"cluster": True}})
-    settings.LOCKS, nodes = {"default": spec.locks}, cluster_nodes(spec)
-    slot = nodes[0].execute_command("CLUSTER", "KEYSLOT", store()._wire.channel("x"))
-    guard = locks.acquire("x")
-    granted: list[float] = []
-
-    async def wait() -> None:
-        async with locks.lock("x", wait=20):
-            granted.append(time.perf_counter())
-
-    def wait_too() -> None:
-        with locks.lock("x", wait=20):
-            granted.append(time.perf_counter())
-
-    if is_async:
-        store().close()  # so that nothing is known of the nodes but by asyncio's half
-    thread = threading.Thread(target=lambda: asyncio.run(wait()) if is_async else wait_too())
-    thread.start()
-    until(lambda: store().waiters.is_pushed("x"))
-    source, target = move_slot(nodes, slot)
-    until(lambda: subscribed(nodes)[target] == 1 and store().waiters.is_pushed("x"))
-    assert server_of(nodes, slot) == target != source
-    released_at = time.perf_counter()
-    guard.release()
-    thread.join(5)
-    assert granted[0] - released_at < 0.2
-    for node in nodes:
-        node.close()
 
 
 def test_early_release_that_keeps_the_name_tells_its_waiters_the_new_end(any_store: Spec) -> None:
