@@ -156,22 +156,15 @@ class TestChild:
 
 
 class TestManagementCommand:
-    def test_sigterm_lets_it_clean_up_under_the_lock(self, env, tmp_path):
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+    def test_signal_lets_it_clean_up_under_the_lock(self, env, tmp_path, number, code):
         with running(env, tmp_path, "locks", "run", "x", "--", "job") as run:
             run.wait_for("started x ")
-            run.signal(signal.SIGTERM)
-            assert run.end() == 143
+            run.signal(number)
+            assert run.end() == code
             assert "finally, held: True" in run.text
             assert "Traceback" not in run.text
         assert lease(env) is None
-
-    def test_interrupt_ends_with_130(self, env, tmp_path):
-        with running(env, tmp_path, "locks", "run", "x", "--", "job") as run:
-            run.wait_for("started x ")
-            run.signal(signal.SIGINT)
-            assert run.end() == 130
-            assert "finally, held: True" in run.text
-            assert "Traceback" not in run.text
 
     def test_lost_lease_ends_it_with_74(self, env, tmp_path):
         with running(env, tmp_path, "locks", "run", "x", "--", "job") as run:
