@@ -95,13 +95,14 @@ class Claim:
     async def _atake(self) -> LockGuard | None:
         if (guard := await self._atake_up()) is not None:
             return guard
+        store = self.store
         for slot in self.slots:
             sent = clock.now()
             try:
-                fence = await see_through(self.store.aacquire(slot.key, self.owner, self._ttl, self.holder))
-                guard = None if fence is None else self._granted(slot, fence, sent, await self.store.ais_confined())
+                fence = await store.see_through(store.aacquire(slot.key, self.owner, self._ttl, self.holder))
+                guard = None if fence is None else self._granted(slot, fence, sent, await store.ais_confined())
             except BaseException:
-                await see_through(self._agive_back(slot))
+                await store.see_through(self._agive_back(slot))
                 raise
             if guard is not None:
                 return guard

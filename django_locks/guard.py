@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
@@ -50,7 +51,7 @@ class LockGuard(Holding):
 
     async def arelease(self) -> bool:
         """Do as `release`. If the task is cancelled meanwhile, the release is seen through first."""
-        return await see_through(self._arelease(RELEASED))
+        return await self.store.see_through(self._arelease(RELEASED))
 
     def detach(self) -> str:
         """Hand the lease on: renew it here no more, and return the owner for `LocksService.adopt` elsewhere.
@@ -168,7 +169,7 @@ class LockGuard(Holding):
         if self._has_stood_still():
             await self.store.aacquire(*self._again())
         claim, sent, overlaps = self.claim(clock.now(), seconds), clock.now(), self.in_flight != math.inf
-        self._after_extension(claim, sent, overlaps, seconds, await see_through(self.store.arenew([claim])))
+        self._after_extension(claim, sent, overlaps, seconds, await self.store.see_through(self.store.arenew([claim])))
 
     def _extension(self, ttl: Seconds | None) -> float:
         seconds = self.ttl if ttl is None else clean_duration(ttl, "ttl")
@@ -246,7 +247,7 @@ class LockGuard(Holding):
 
     async def _aleave(self, outcome: str) -> None:
         try:
-            await see_through(self._arelease(outcome))
+            await self.store.see_through(self._arelease(outcome))
         except StoreUnavailable as fault:
             self._warn_unreleased(fault)
 
@@ -293,6 +294,8 @@ class LockGuard(Holding):
         self._error, outcome = kind, FAILED if error else RELEASED
         if not await self._aleave_later(outcome):
             await self._aleave(outcome)
+        if self.lost:
+            await asyncio.sleep(0)  # a cancellation that the body was still to hear of comes first
         self._report_loss(None if cancelled_by_loss else error)
 
     def _report_loss(self, error: BaseException | None) -> None:

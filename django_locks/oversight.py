@@ -8,7 +8,6 @@ from . import signals
 from .claims import wait_until_free
 from .options import LockSettings
 from .stores.base import BROKEN, RESUMED
-from .tasks import see_through
 from .values import (
     PAUSED,
     LeaseInfo,
@@ -84,7 +83,9 @@ class Oversight:
         lease = await settings.store.aget(key)
         if lease is None or (fence is not None and lease.fence != fence):
             return False
-        return self._broken(name, lease, await see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN)))
+        return self._broken(
+            name, lease, await settings.store.see_through(settings.store.arelease(key, lease.owner, outcome=BROKEN))
+        )
 
     def _broken(self, name: str, lease: LeaseInfo, done: bool) -> bool:
         if done:

@@ -27,7 +27,6 @@ from .options import (
 from .orders import is_task
 from .oversight import Oversight
 from .signatures import AsyncLocking, C, Locking, P, R, S, TaskT, X
-from .tasks import see_through
 from .values import (
     PAUSED,
     LeaseInfo,
@@ -209,7 +208,7 @@ class LocksService(Oversight):
         """Do as `adopt`."""
         name, terms, settings = self._adoption(name, owner, options)
         key, sent = settings.prefix + name, clock.now()
-        ours = await see_through(settings.store.arenew([(key, owner, terms.ttl)]))
+        ours = await settings.store.see_through(settings.store.arenew([(key, owner, terms.ttl)]))
         lease = await settings.store.aget(key) if ours else None
         return self._adopted(name, owner, terms, settings, sent, lease, Taker.caller(is_async=True))
 

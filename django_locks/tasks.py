@@ -31,26 +31,61 @@ async def see_through(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+class see_through_here(Generic[T]):  # noqa: N801  # it is awaited like the function above
+    """Do as `see_through` without a task, which takes two rounds of the event loop more, and half as long as Redis.
+
+    For coroutines in which nobody cancels the running task as `asyncio.timeout` does: that would not be heard either.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, None, T]:
+        cancelled: asyncio.CancelledError | None = None
+        error: BaseException | None = None
+        while True:
+            try:
+                awaited = self._coroutine.send(None) if error is None else self._coroutine.throw(error)
+            except StopIteration as end:
+                if cancelled is not None:
+                    raise cancelled from None
+                return end.value  # type: ignore[no-any-return]
+            except Exception:
+                if cancelled is not None:
+                    raise cancelled from None
+                raise
+            error = None
+            try:
+                yield awaited if awaited is None else _Uncancelled(awaited)
+            except asyncio.CancelledError as cancellation:
+                if awaited is not None and awaited.cancelled():
+                    error = cancellation  # of what was awaited
+                else:
+                    cancelled = cancellation
+            except BaseException as other:
+                error = other
+
+
 class _Uncancelled(Generic[T]):
-    """Waits for a task as awaiting it does, but never cancels it.
+    """Waits for a future as awaiting it does, but never cancels it.
 
     `asyncio.Task.cancel` asks what its task waits for to be cancelled. If that declines, the task goes on waiting, and
     is cancelled when the wait is over. `asyncio.shield` would need a round of the event loop more.
     """
 
-    _asyncio_future_blocking = False  # what makes it a future to asyncio.isfuture()
+    _asyncio_future_blocking = True  # what makes it a future to asyncio.isfuture(), and one that is awaited to a task
 
-    def __init__(self, task: asyncio.Task[T]) -> None:
-        self._task = task
-        self.get_loop = task.get_loop
-        self.result = task.result
-        self.add_done_callback = task.add_done_callback
-        self.remove_done_callback = task.remove_done_callback
+    def __init__(self, future: asyncio.Future[T]) -> None:
+        future._asyncio_future_blocking = False
+        self.get_loop = future.get_loop
+        self.result = future.result
+        self.cancelled = future.cancelled
+        self.add_done_callback = future.add_done_callback
+        self.remove_done_callback = future.remove_done_callback
 
     def __await__(self) -> Generator[Any, None, T]:
-        self._asyncio_future_blocking = True
         yield self
-        return self._task.result()
+        return self.result()
 
     def cancel(self, msg: object = None) -> bool:
         return False

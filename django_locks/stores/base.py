@@ -24,13 +24,14 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from django_locks.exceptions import StoreUnavailable
 from django_locks.findings import Finding
 from django_locks.stores.waiting import Waiters, Watch
+from django_locks.tasks import see_through
 from django_locks.values import LeaseInfo
 
 if TYPE_CHECKING:
@@ -191,6 +192,14 @@ class BaseStore:
 
     def leave_thread(self) -> None:
         """Give back what the calling thread alone has opened, since it ends."""
+
+    def see_through(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Return what awaits calls of the async twins below to their end, although the calling task is cancelled.
+
+        The default gives them a task of their own. A store in which nobody cancels the running task, as
+        `asyncio.timeout` does, returns a `see_through_here`, which is cheaper.
+        """
+        return see_through(coroutine)
 
     # The same for asyncio. A store whose driver is synchronous is asked in threads of its own, so that no other
     # synchronous work of the process waits for it.

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django_locks import clock
 from django_locks.exceptions import InvalidLockStore
 from django_locks.findings import WARN, Finding
 from django_locks.stores.base import RELEASED, BaseStore, Claim
 from django_locks.stores.waiting import Waiters
+from django_locks.tasks import see_through_here
 from django_locks.text import without_passwords
 from django_locks.values import LeaseInfo
+
+T = TypeVar("T")
 
 SWEEP_EVERY = 8  # grants
 
@@ -174,6 +177,9 @@ class MemoryStore(BaseStore):
                 if name.startswith(prefix) and lease.expires > now
             ]
         yield from sorted(found, key=lambda lease: lease.name)
+
+    def see_through(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        return see_through_here(coroutine)
 
     async def aacquire(self, name: str, owner: str, ttl: float, holder: str) -> int | None:
         return self.acquire(name, owner, ttl, holder)

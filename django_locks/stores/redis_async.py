@@ -55,27 +55,36 @@ class AsyncSingleLink:
         self._timeout = timeout
         self._patience = patience  # until a connection is there, which may take sentinels and a handshake
         self._sentinel = sentinel
-        self._idle: list[Any] = []  # in use, as the pool sees it
+        self._idle: list[Any] = []  # in use, as the pool sees it, as the next
+        self._worn_out: list[Any] = []
         self._closing = False
 
     async def run(self, call: Call) -> Any:
-        connection = await self._take()
+        connection = self._idle_one() or await see_through(self._connect())
+        limit = _Limit(connection, self._timeout)
         try:
-            async with asyncio.timeout(self._timeout):
-                return await _reply(connection, call)
-        except TimeoutError:
-            raise NoAnswer("The server did not answer in time.") from None
+            return await _reply(connection, call)
+        except Exception:
+            if limit.passed:
+                raise NoAnswer("The server did not answer in time.") from None
+            raise
         finally:
+            limit.lift()
             self._idle.append(connection)
             if self._closing:
                 await self._disconnect()
 
-    async def _take(self) -> Any:
+    def _idle_one(self) -> Any:
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_connected and not connection._reader.at_eof() and not _is_marked(connection):
+            if _is_usable(connection):
                 return connection
-            await self._put_away(connection)
+            self._worn_out.append(connection)
+        return None
+
+    async def _connect(self) -> Any:
+        while self._worn_out:
+            await self._put_away(self._worn_out.pop())
         try:
             async with asyncio.timeout(self._patience):
                 return await self._pool.get_connection()
@@ -94,7 +103,7 @@ class AsyncSingleLink:
         await self._disconnect()
 
     async def _disconnect(self) -> None:
-        idle, self._idle = self._idle, []
+        idle, self._idle, self._worn_out = [*self._idle, *self._worn_out], [], []
         await _disconnect(idle + [connection for pool in self._pools() for connection in pool._available_connections])
         for connection in idle:
             await self._put_away(connection)
@@ -108,9 +117,32 @@ class AsyncSingleLink:
         return [self._pool, *[client.connection_pool for client in sentinels]]
 
 
-def _is_marked(connection: Any) -> bool:
-    """Has the server announced that it moves away? redis-py knows of that since version 7."""
-    return bool(getattr(connection, "should_reconnect", bool)())
+def _is_usable(connection: Any) -> bool:
+    if not connection.is_connected or connection._reader.at_eof() or connection._writer.is_closing():
+        return False
+    # Has the server announced that it moves away? redis-py knows of that since version 7.
+    return not getattr(connection, "should_reconnect", bool)()
+
+
+class _Limit:
+    """Breaks the connection off when time is up, so that whoever waits for it has an error.
+
+    `asyncio.timeout` would cancel the task, which nobody hears in `see_through_here`.
+    """
+
+    def __init__(self, connection: Any, seconds: float | None) -> None:
+        self.passed = False
+        self._connection = connection
+        self._timer = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._pass)
+
+    def lift(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _pass(self) -> None:
+        self.passed = True
+        if self._connection._writer is not None:
+            self._connection._writer.transport.abort()
 
 
 async def _reply(connection: Any, call: Call) -> Any:

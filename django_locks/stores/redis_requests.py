@@ -6,12 +6,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.views.decorators.debug import sensitive_variables
 
 from django_locks.exceptions import InvalidLockStore
+from django_locks.tasks import see_through_here
 
 from .base import BaseStore
 from .per_loop import PerLoop
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from .redis_async import AsyncLink
     from .redis_client import Address, Connector
     from .redis_links import Link
+
+T = TypeVar("T")
 
 SECOND_TRY = 1.0  # seconds: a connection that was dead already is noticed at once; what took longer is an outage
 
@@ -50,6 +53,9 @@ class RedisRequests(BaseStore):
         if link is not None:
             link.close()
         self._async_links.close()
+
+    def see_through(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        return see_through_here(coroutine)
 
     @sensitive_variables()  # the driver's functions have the owner among their arguments
     def _run(self, verb: str, name: str, call: Call) -> Any:

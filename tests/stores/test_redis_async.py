@@ -154,6 +154,25 @@ async def test_hung_server_is_unavailable(server: servers.Server, verb: str) -> 
 
 
 @in_loop
+async def test_task_cancelled_while_it_asks_a_hung_server_ends_with_the_time_out(server: servers.Server) -> None:
+    store = RedisStore("default", server.url, socket_timeout=0.5)
+    await store.aacquire("job", "me", 30, "h")
+    server.pause()
+
+    async def take() -> None:
+        await store.see_through(store.aacquire("other", "me", 30, "h"))
+
+    task, began = asyncio.ensure_future(take()), time.monotonic()
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert 0.4 < time.monotonic() - began < 2
+    server.resume()
+    assert await store.aacquire("later", "me", 30, "h")
+
+
+@in_loop
 async def test_hung_node_does_not_keep_the_others_from_renewals() -> None:
     with servers.cluster_servers() as nodes:
         store = RedisStore("default", [node.url for node in nodes], cluster=True, socket_timeout=0.5)
