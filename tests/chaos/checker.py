@@ -12,22 +12,24 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .history import FAILED, Belief, Call, Fault, History
+from .history import FAILED, FORCE, Belief, Call, Fault, History
 
 SLACK = 0.05  # seconds: the store's clock and ours are the same one, read by different processes
 
 OVERLAP, FENCE, TAKEOVER, REFUSAL = "overlap", "fence", "renewal after a takeover", "refusal of a free name"
+KEPT = "grant of a name that was kept"
 REVIVAL, LOST_UPDATE, TROUBLE = "belief after a loss", "lost update", "trouble"
 
 #: Faults after which a rule may be broken, by what no store of their kind promises to survive. Everything else is a
 #: violation at any time: fences, and fenced writes above all.
 EXCUSES: dict[str, frozenset[str]] = {
-    "flush": frozenset({OVERLAP}),
-    "delete rows": frozenset({OVERLAP}),
-    "restart empty": frozenset({OVERLAP}),
+    "flush": frozenset({OVERLAP, KEPT}),
+    "delete rows": frozenset({OVERLAP, KEPT}),
+    "restart empty": frozenset({OVERLAP, KEPT}),
+    FORCE: frozenset({OVERLAP, KEPT}),
     # Of two servers that take themselves for the primary, each has the leases of those who ask it.
-    "fail over": frozenset({OVERLAP, TAKEOVER, REFUSAL}),
-    "fail over from a stopped primary": frozenset({OVERLAP, TAKEOVER, REFUSAL}),
+    "fail over": frozenset({OVERLAP, KEPT, TAKEOVER, REFUSAL}),
+    "fail over from a stopped primary": frozenset({OVERLAP, KEPT, TAKEOVER, REFUSAL}),
 }
 
 
@@ -49,7 +51,7 @@ def check(history: History, ttl: float, *, ended: bool = True) -> Verdict:
     Of a history that goes on only what cannot be made good by what is still to come.
     """
     verdict = Verdict([], [])
-    for rule in RULES if ended else (overlaps, fences, renewals, revivals):
+    for rule in RULES if ended else (overlaps, fences, renewals, kept, revivals):
         for finding in rule(history):
             excused = any(_excuses(fault, finding, ttl) for fault in history.faults)
             (verdict.excused if excused else verdict.violations).append(finding)
@@ -112,6 +114,19 @@ def refusals(history: History) -> Iterator[Finding]:
                     yield Finding(REFUSAL, call.begin, call.end, f"{call} was refused, and nobody held {name!r}")
 
 
+def kept(history: History) -> Iterator[Finding]:
+    """Nobody is granted a name that its holder has released, but keeps for a while (``at_least``)."""
+    for name in history.names:
+        grants = sorted((call for call in history.of(name, "acquire") if type(call.answer) is int), key=_begin)
+        for release in history.of(name, "release"):
+            if release.ttl <= 0 or release.answer is not True:
+                continue
+            for call in grants[bisect.bisect_right(grants, release.end, key=_begin) :]:
+                if call.end >= release.begin + release.ttl - SLACK:
+                    break
+                yield Finding(KEPT, call.begin, call.end, f"{call} was granted {name!r} in spite of {release}")
+
+
 def revivals(history: History) -> Iterator[Finding]:
     """A lost guard never comes back to life."""
     for belief in history.beliefs:
@@ -146,6 +161,7 @@ RULES: list[Callable[[History], Iterator[Finding]]] = [
     fences,
     renewals,
     refusals,
+    kept,
     revivals,
     lost_updates,
     troubles,
@@ -156,7 +172,7 @@ def _with_earlier(calls: list[Call], grants: list[Call]) -> Iterator[tuple[Call,
     """Yield each call with the grant of the highest fence that was made before it was sent, if there is one."""
     waiting = sorted(grants, key=lambda grant: grant.end, reverse=True)
     highest: Call | None = None
-    for call in sorted(calls, key=lambda call: call.begin):
+    for call in sorted(calls, key=_begin):
         while waiting and waiting[-1].end < call.begin:
             grant = waiting.pop()
             highest = grant if highest is None or grant.answer > highest.answer else highest
@@ -167,13 +183,17 @@ def _with_earlier(calls: list[Call], grants: list[Call]) -> Iterator[tuple[Call,
 def _leases(history: History, name: str) -> Iterator[tuple[float, float]]:
     """Yield from when to when a lease of the name may have been live."""
     released = {call.owner: call.end for call in history.of(name, "release") if call.answer is True}
-    for call in history.of(name, "acquire", "renew"):
+    for call in history.of(name, "acquire", "renew", "release"):
         if call.answer in (None, False):
             continue
         end = call.end + call.ttl
-        if call.answer != FAILED:  # that may have been executed after the release
+        if call.answer != FAILED and call.verb != "release":  # what failed may have been executed after the release
             end = min(end, released.get(call.owner, math.inf))
         yield call.begin, end + SLACK
+
+
+def _begin(call: Call) -> float:
+    return call.begin
 
 
 def _union(spans: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -49,6 +49,7 @@ class Recorder:
 FAILED = "failed"  #: in place of an answer: nobody knows whether the call was executed
 
 KILL = "kill workers"
+FORCE = "free by force"
 
 
 @dataclass
@@ -61,7 +62,7 @@ class Call:
     begin: float
     end: float = math.inf
     answer: Any = FAILED
-    ttl: float = 0.0
+    ttl: float = 0.0  #: of a release: for how long the name stays taken
     process: str = ""
 
 

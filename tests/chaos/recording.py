@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db import connections
 
-from django_locks.stores.base import BaseStore, Claim
+from django_locks.stores.base import RELEASED, BaseStore, Claim
 
 from .history import FAILED, Recorder
 
@@ -29,9 +29,9 @@ def record_calls(store: Any, recorder: Recorder) -> None:
             answers.update((name, name in ours) for name, _, _ in leases)
         return ours
 
-    def recorded_release(name: str, owner: str, *args: Any) -> bool:
-        with _recorded(recorder, "release", (name, owner, 0.0)) as answers:
-            answers[name] = release(name, owner, *args)
+    def recorded_release(name: str, owner: str, hold_for: float = 0.0, outcome: str = RELEASED) -> bool:
+        with _recorded(recorder, "release", (name, owner, hold_for)) as answers:
+            answers[name] = release(name, owner, hold_for, outcome)
         return answers[name]
 
     def recorded_lock_row(alias: str, claim: Claim) -> bool:
@@ -46,9 +46,9 @@ def record_calls(store: Any, recorder: Recorder) -> None:
             answers[name] = await aacquire(name, owner, ttl, holder)
         return answers[name]
 
-    async def recorded_arelease(name: str, owner: str, *args: Any) -> bool:
-        with _recorded(recorder, "release", (name, owner, 0.0)) as answers:
-            answers[name] = await arelease(name, owner, *args)
+    async def recorded_arelease(name: str, owner: str, hold_for: float = 0.0, outcome: str = RELEASED) -> bool:
+        with _recorded(recorder, "release", (name, owner, hold_for)) as answers:
+            answers[name] = await arelease(name, owner, hold_for, outcome)
         return answers[name]
 
     store.acquire, store.renew = recorded_acquire, recorded_renew

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from .checker import FENCE, LOST_UPDATE, OVERLAP, REFUSAL, REVIVAL, TAKEOVER, TROUBLE, check
-from .history import FAILED, KILL, Belief, Call, Fault, History, Recorder, Row, Write, read
+from .checker import FENCE, KEPT, LOST_UPDATE, OVERLAP, REFUSAL, REVIVAL, TAKEOVER, TROUBLE, check
+from .history import FAILED, FORCE, KILL, Belief, Call, Fault, History, Recorder, Row, Write, read
 
 TTL = 1.0
 
@@ -22,8 +22,8 @@ def renew(owner: str, begin: float, answer: Any) -> Call:
     return Call("renew", "x", owner, begin, begin + 0.01, answer, ttl=TTL)
 
 
-def release(owner: str, begin: float, answer: Any) -> Call:
-    return Call("release", "x", owner, begin, begin + 0.01, answer)
+def release(owner: str, begin: float, answer: Any, hold_for: float = 0.0) -> Call:
+    return Call("release", "x", owner, begin, begin + 0.01, answer, hold_for)
 
 
 def belief(owner: str, since: float, until: float, lost: float = math.inf) -> Belief:
@@ -113,6 +113,26 @@ def test_name_that_somebody_may_hold_is_refused():
     assert broken(acquire("a", 0, 10), renew("a", 0.9, True), acquire("b", 1.8, None)) == []
     assert broken(acquire("a", 0, 10), release("a", 0.5, False), acquire("b", 0.7, None)) == []
     assert broken(acquire("a", 0, FAILED), acquire("b", 0.7, None)) == []
+
+
+def test_name_that_is_kept_is_refused():
+    kept = [acquire("a", 0, 10), release("a", 0.5, True, hold_for=2)]
+    assert broken(*kept, acquire("b", 2, None)) == []
+    assert broken(*kept, acquire("b", 2.7, None)) == [REFUSAL]
+
+
+def test_name_that_is_kept_is_granted():
+    kept = [acquire("a", 0, 10), release("a", 0.5, True, hold_for=2)]
+    assert broken(*kept, acquire("b", 2, 11)) == [KEPT]
+    assert broken(*kept, acquire("b", 2.48, 11)) == []
+    assert broken(acquire("a", 0, 10), release("a", 0.5, False, hold_for=2), acquire("b", 2, 11)) == []
+    assert broken(*kept, acquire("b", 0.7, 11), Fault("flush", 0.6, 0.65)) == []
+
+
+def test_holder_whose_lease_was_taken_by_force_may_believe_in_it_until_a_ttl_later():
+    force = Fault(FORCE, 1, 1.01, ["0-0"])
+    assert broken(belief("a", 0, 1.6), belief("b", 1.1, 2), force) == []
+    assert broken(belief("a", 0, 3), belief("b", 1.1, 3), force) == [OVERLAP]
 
 
 def test_what_was_left_behind():

@@ -7,24 +7,27 @@ import faulthandler
 import os
 import random
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from django.db import Error, close_old_connections, transaction
+from django.db import Error, close_old_connections, connections, transaction
 
 from django_locks import LeaseLost, LockNotAcquired, StoreUnavailable, clock, conf, locks
 from tests.crew import Spec
 
 from . import counters, sabotage
-from .history import Recorder, now
+from .history import FORCE, Recorder, now
 from .recording import record_calls, short
 
 STEP_CLOCK = signal.SIGUSR1
 DAY = 86_400.0
+PLACES = 2  #: who may hold a name with a limit at once
+THREADS = 4
 
 
 class Task(NamedTuple):
@@ -62,33 +65,40 @@ class Worker:
         self._recorder = recorder
         self._chance = random.Random(task.seed)
         self._writes = 0
-        self._guard: Any = None  #: what it believes to hold
+        self._guards: dict[str, Any] = {}  #: what it believes to hold, by owner
         #: What it does with a lock, and how often.
-        self._habits: dict[Callable[[str], None], int] = {
+        self._habits: dict[Callable[[str], None], float] = {
             self._keep: 12,
             self._keep_in_task: 6,
             self._write: 30,
             self._hand_on: 3,
+            self._keep_several: 3,
+            self._keep_a_place: 3,
+            self._crowd: 2,
+            self._free_by_force: 0.04,
         }
         if task.transactions:
             self._habits[self._keep_until_commit] = 6
         record_calls(conf.entries("default").store, recorder)
         _let_wall_clock_step(self._chance)
         # The most dangerous moment of all: stopped with a lease, and going on without.
-        signal.signal(signal.SIGCONT, lambda *_: self._guard is not None and self._look(self._guard))
+        signal.signal(signal.SIGCONT, lambda *_: [self._look(guard) for guard in list(self._guards.values())])
 
     def run(self) -> None:
         while now() < self._task.end:
             [habit] = self._chance.choices(list(self._habits), list(self._habits.values()))
-            try:
-                habit(self._chance.choice(self._task.names))
-            except LockNotAcquired:
-                self._pause(0.03)
-            except LeaseLost:
-                pass
-            except (StoreUnavailable, Error):
-                self._pause(0.1)
-            close_old_connections()  # as after a request
+            self._follow(habit)
+
+    def _follow(self, habit: Callable[[str], None]) -> None:
+        try:
+            habit(self._chance.choice(self._task.names))
+        except LockNotAcquired:
+            self._pause(0.03)
+        except LeaseLost:
+            pass
+        except (StoreUnavailable, Error):
+            self._pause(0.1)
+        close_old_connections()  # as after a request
 
     # Habits
 
@@ -160,9 +170,48 @@ class Worker:
             with self._believing(guard):
                 self._look_after(guard, 2.5, rarely=12)
 
+    def _keep_several(self, name: str) -> None:
+        """Have two names or none."""
+        with locks.lock_many({name, self._chance.choice(self._task.names)}, **self._options()) as guards:
+            with ExitStack() as believing:
+                for guard in guards.values():
+                    self._granted(guard)
+                    believing.enter_context(self._believing(guard))
+                for guard in guards.values():
+                    self._look_after(guard, 1.0)
+
+    def _keep_a_place(self, name: str) -> None:
+        with self._lock(f"{name}-places", limit=PLACES) as guard:
+            self._look_after(guard, 2.5, rarely=12)
+
+    def _crowd(self, name: str) -> None:
+        """Take locks in several threads, of which not all find a place in a pool of connections."""
+
+        def take() -> None:
+            try:
+                self._follow(self._keep)
+            except BaseException:
+                self._recorder.write("trouble", what=traceback.format_exc())
+            finally:
+                connections.close_all()
+
+        threads = [threading.Thread(target=take) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _free_by_force(self, name: str) -> None:
+        """Take the lease from its holder, who hears of it at his next renewal, as a person would."""
+        begin = now()
+        try:
+            locks.force_release(name)
+        finally:
+            self._recorder.write("fault", fault=FORCE, begin=begin, workers=[self._task.label])
+
     @contextmanager
-    def _lock(self, name: str) -> Iterator[Any]:
-        with locks.lock(name, **self._options()) as guard:
+    def _lock(self, name: str, **options: Any) -> Iterator[Any]:
+        with locks.lock(name, **self._options(), **options) as guard:
             self._granted(guard)
             with self._believing(guard):
                 yield guard
@@ -170,7 +219,9 @@ class Worker:
     def _options(self) -> dict[str, Any]:
         wait = self._chance.choice((0, 0, 0.1, 0.3))
         longest = self._chance.choice((None, None, None, self._chance.uniform(0.1, 2.0) * self._task.ttl))
-        return {"ttl": self._task.ttl, "wait": wait, "renew": self._chance.random() < 0.8, "max_hold": longest}
+        at_least = self._chance.choice((*[None] * 9, self._chance.uniform(0.1, 0.8) * self._task.ttl))
+        renew = self._chance.random() < 0.8
+        return {"ttl": self._task.ttl, "wait": wait, "renew": renew, "max_hold": longest, "at_least": at_least}
 
     # Beliefs
 
@@ -179,11 +230,11 @@ class Worker:
 
     @contextmanager
     def _believing(self, guard: Any) -> Iterator[None]:
-        self._guard = guard
+        self._guards[guard.owner] = guard
         try:
             yield
         finally:
-            self._guard = None
+            del self._guards[guard.owner]
 
     def _look_after(self, guard: Any, longest: float, rarely: int = 30) -> None:
         """Look at it again and again, for up to so many TTLs, but mostly for moments."""

@@ -20,13 +20,16 @@ from . import ALIAS, Site
 from .network import network_faults
 
 CONNECTIONS = 60  #: that a server allows
+KEPT = {"CONN_MAX_AGE": 600}
+#: A pool that is soon empty. Django knows one for PostgreSQL.
+POOLED = {"CONN_HEALTH_CHECKS": True, "OPTIONS": {"pool": {"min_size": 0, "max_size": 3, "timeout": 0.5}}}
 LEASES = {"BACKEND": DATABASE, "LOCATION": ALIAS}
 
 
 @contextmanager
 def postgresql(_data: object, ttl: float) -> Iterator[Site]:
     with servers.postgres(fsync=True, max_connections=CONNECTIONS) as server:
-        yield from _site(server, ttl)
+        yield from _site(server, ttl, pooled=True)
 
 
 @contextmanager
@@ -43,7 +46,7 @@ def sqlite(_data: object, ttl: float) -> Iterator[Site]:
         yield Site(spec, spec, _faults_of_rows(), transactions=False)
 
 
-def _site(server: servers.Server, ttl: float) -> Iterator[Site]:
+def _site(server: servers.Server, ttl: float, *, pooled: bool = False) -> Iterator[Site]:
     faults = [
         Fault.between("restart", server.kill, server.start),
         Fault.between("hang", server.pause, server.resume),
@@ -53,8 +56,8 @@ def _site(server: servers.Server, ttl: float) -> Iterator[Site]:
     port = int(server.settings["PORT"])
     with proxy(port) as network:
         near, far = (
-            Spec(LEASES, {ALIAS: {**server.settings, "PORT": str(port), "CONN_MAX_AGE": 600}})
-            for port in (port, network.port)
+            Spec(LEASES, {ALIAS: {**server.settings, "PORT": str(port), **more}})
+            for port, more in ((port, KEPT), (network.port, POOLED if pooled else KEPT))
         )
         yield Site(near, far, faults + network_faults(network, ttl))
 

@@ -19,6 +19,7 @@ from . import ALIAS, Site
 from .network import network_faults
 
 FEW = 4  #: clients that a full server lets in
+SMALL_POOL = 2  #: connections of a process that are soon all in use
 
 
 @contextmanager
@@ -44,8 +45,8 @@ def _site(server: servers.Server, data: dict[str, Any], ttl: float, restart: str
     ]
     with proxy(server.port) as network:
         near, far = (
-            Spec({"BACKEND": REDIS, "LOCATION": f"redis://127.0.0.1:{port}"}, {ALIAS: data})
-            for port in (server.port, network.port)
+            Spec({"BACKEND": REDIS, "LOCATION": f"redis://127.0.0.1:{port}", "OPTIONS": options}, {ALIAS: data})
+            for port, options in ((server.port, {}), (network.port, {"max_connections": SMALL_POOL}))
         )
         yield Site(near, far, faults + network_faults(network, ttl))
 
