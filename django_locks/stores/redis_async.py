@@ -60,7 +60,7 @@ class AsyncSingleLink:
         self._closing = False
 
     async def run(self, call: Call) -> Any:
-        connection = self._idle_one() or await see_through(self._connect())
+        connection = self._idle_one() or await self._new_one()
         limit = _Limit(connection, self._timeout)
         try:
             return await _reply(connection, call)
@@ -82,12 +82,21 @@ class AsyncSingleLink:
             self._worn_out.append(connection)
         return None
 
-    async def _connect(self) -> Any:
+    async def _new_one(self) -> Any:
+        made: list[Any] = []
+        try:
+            await see_through(self._connect(made))
+        except asyncio.CancelledError:
+            self._idle += made
+            raise
+        return made[0]
+
+    async def _connect(self, made: list[Any]) -> None:
         while self._worn_out:
             await self._put_away(self._worn_out.pop())
         try:
             async with asyncio.timeout(self._patience):
-                return await self._pool.get_connection()
+                made.append(await self._pool.get_connection())
         except TimeoutError:
             raise NoAnswer("The server did not accept a connection in time.") from None
 

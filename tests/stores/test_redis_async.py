@@ -173,6 +173,19 @@ async def test_task_cancelled_while_it_asks_a_hung_server_ends_with_the_time_out
 
 
 @in_loop
+async def test_task_cancelled_while_it_connects_leaves_its_connection_to_others(server: servers.Server) -> None:
+    store = RedisStore("default", server.url, max_connections=1)
+    server.pause()
+    task = asyncio.ensure_future(store.aget("job"))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    server.resume()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await store.aacquire("job", "me", 30, "h")
+
+
+@in_loop
 async def test_hung_node_does_not_keep_the_others_from_renewals() -> None:
     with servers.cluster_servers() as nodes:
         store = RedisStore("default", [node.url for node in nodes], cluster=True, socket_timeout=0.5)
