@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,8 @@ from tests.crew import Crew, Spec
 from tests.ram import use_ram
 
 use_ram()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script; the processes of tests inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis", "tests.cli_fixtures"]
 
