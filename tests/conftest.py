@@ -12,7 +12,7 @@ from tests.crew import Crew, Spec
 from tests.ram import use_ram
 
 use_ram()
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script; the processes of tests inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script, and inherited by processes
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis", "tests.cli_fixtures"]
