@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import AsyncExitStack, ExitStack
@@ -11,6 +10,7 @@ from typing import Generic, TypeVar
 
 from . import clock
 from .guard import LockGuard
+from .tasks import calling_task
 
 T = TypeVar("T")
 
@@ -41,13 +41,14 @@ class Lock:
         self._guards.pop(_thread()).__exit__(kind, error, trace)
 
     async def __aenter__(self) -> LockGuard:
+        task = calling_task()
         guard = await self._atake(self.name, self._wait)
-        return await self._guards.push(asyncio.current_task(), guard).__aenter__()
+        return self._guards.push(task, await guard.__aenter__())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._guards.pop(asyncio.current_task()).__aexit__(kind, error, trace)
+        await self._guards.pop(calling_task()).__aexit__(kind, error, trace)
 
 
 class LockMany:
@@ -81,19 +82,19 @@ class LockMany:
         self._stacks.pop(_thread()).__exit__(kind, error, trace)
 
     async def __aenter__(self) -> dict[str, LockGuard]:
-        deadline = clock.now() + self._wait
+        task, deadline = calling_task(), clock.now() + self._wait
         async with AsyncExitStack() as stack:
             guards = {}
             for name in self.names:
                 guard = await self._atake(name, max(0.0, deadline - clock.now()))
                 guards[name] = await stack.enter_async_context(guard)
-            self._async_stacks.push(asyncio.current_task(), stack.pop_all())
+            self._async_stacks.push(task, stack.pop_all())
         return self._all_taken(guards)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._async_stacks.pop(asyncio.current_task()).__aexit__(kind, error, trace)
+        await self._async_stacks.pop(calling_task()).__aexit__(kind, error, trace)
 
     def _all_taken(self, guards: dict[str, LockGuard]) -> dict[str, LockGuard]:
         for guard in guards.values():

@@ -17,6 +17,14 @@ def is_called_by_sync_code() -> bool:
     return getattr(AsyncToSync.executors, "current", None) is not None
 
 
+def calling_task() -> asyncio.Task[Any]:
+    """Return the task of the caller; without one, which could be told of a loss, raise RuntimeError."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("Use `async with` on a lock inside of a task.")
+    return task
+
+
 async def see_through(coroutine: Coroutine[Any, Any, T]) -> T:
     """Await to the end even if the calling task is cancelled meanwhile, and only then raise the cancellation.
 
@@ -95,12 +103,9 @@ class CancelOnLoss:
     """Cancels the task that entered it when told to from any thread, as `asyncio.timeout` does when time is up."""
 
     def __init__(self) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("Use `async with` on a lock inside of a task.")
-        self._task = task
+        self._task = calling_task()
         self._loop = asyncio.get_running_loop()
-        self._cancelling = task.cancelling()
+        self._cancelling = self._task.cancelling()
         self._inside = True
         self._fired = False
 

@@ -14,6 +14,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connections, transaction
 
 from django_locks import LeaseLost, locks
+from django_locks.fencing import Enforcement
 from tests.test_transactions import notes, use, write
 
 
@@ -189,3 +190,18 @@ def test_enforcement_costs_two_microseconds_a_query(memory_locks):
             rounds += 1
         sys.settrace(tracer)
     assert with_it - without < 2e-6
+
+
+def test_enforcement_may_be_lifted_twice_and_outlive_its_guard(alias):
+    guard = locks.acquire("x")
+    enforcement = Enforcement(guard, alias)
+    guard.release()
+    with pytest.raises(LeaseLost):
+        write(alias, "a")
+    del guard
+    gc.collect()
+    write(alias, "b")
+    enforcement.lift()
+    enforcement.lift()
+    assert notes(alias) == ["b"]
+    assert connections[alias].execute_wrappers == []

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, OperationalError, connections
 
 from django_locks import LeaseLost, fencing, locks
 from django_locks.models import Fence
@@ -147,3 +147,22 @@ def test_without_the_table_there_is_nothing_to_forget(isolated):
         finally:
             cursor.execute("ALTER TABLE elsewhere RENAME TO django_locks_fence")
     assert fencing.forget(DatabaseStore("default", "nowhere"), 0) == 0
+
+
+def test_conflict_on_the_fence_is_tried_again_and_another_error_is_not(elsewhere, monkeypatch):
+    errors, raise_to = [OperationalError("a conflict"), OperationalError("a conflict")], Fence.raise_to
+
+    def fails_at_first(*args, **options):
+        if errors:
+            raise errors.pop()
+        return raise_to(*args, **options)
+
+    monkeypatch.setattr(Fence, "raise_to", fails_at_first)
+    monkeypatch.setattr(fencing, "is_conflict", lambda error: "conflict" in str(error))
+    with locks.lock("x") as guard, guard.atomic(using=elsewhere):
+        write(elsewhere, "a")
+    assert notes(elsewhere) == ["a"]
+    errors.append(OperationalError("the disk is full"))
+    with pytest.raises(OperationalError, match="disk"), locks.lock("x") as guard, guard.atomic(using=elsewhere):
+        write(elsewhere, "b")
+    assert notes(elsewhere) == ["a"]

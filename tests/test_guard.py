@@ -3,13 +3,15 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import pickle
 import threading
 import time
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from django_locks import LeaseLost, StoreUnavailable, conf, locks
-from tests.faults import failing
+from tests.faults import failing, patched
 
 pytestmark = pytest.mark.usefixtures("memory_locks")
 
@@ -181,3 +183,62 @@ def test_loss_that_no_other_thread_could_explain_is_asked_about_by_none(settings
     guard.refused()
     assert told.wait(5)
     assert set(askers) == {threading.current_thread()}
+
+
+def test_guard_that_another_thread_gives_back_meanwhile_is_not_detached(monkeypatch):
+    guard = locks.acquire("x")
+    monkeypatch.setattr(type(guard), "check", lambda self: self.release())
+    with pytest.raises(LeaseLost, match="has been released"):
+        guard.detach()
+
+
+def test_loss_of_a_lease_whose_store_cannot_be_asked_is_told_without_the_new_holder(caplog):
+    told = threading.Event()
+    guard = locks.acquire("x", on_lost=lambda guard: told.set())
+    locks.force_release("x")
+    with failing(store(), "get"):
+        guard.refused()
+        assert told.wait(5)
+    assert "is not ours any more: somebody took it over, or freed it by force" in caplog.text
+
+
+def test_extension_while_a_renewal_is_on_its_way_counts_the_shorter_and_renews_again():
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow_once(original, leases):
+        if not asked.is_set():
+            asked.set()
+            answered.wait(5)
+        return original(leases)
+
+    with patched(store(), "renew", slow_once), locks.lock("x", ttl=0.6) as guard:
+        assert asked.wait(5)
+        guard.extend(30)
+        assert guard.remaining < 1, "the renewal may have come last"
+        answered.set()
+        deadline = time.monotonic() + 5
+        while guard.remaining < 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.django_db
+def test_lease_that_only_its_test_sees_is_extended_although_its_time_is_over(settings):
+    settings.LOCKS = {"default": {"BACKEND": "django_locks.stores.database.DatabaseStore"}}
+
+    async def aextend():
+        await guard.aextend()
+
+    for extend in (lambda: guard.extend(), lambda: async_to_sync(aextend)()):
+        with locks.lock("x", ttl=0.1) as guard:
+            time.sleep(0.15)
+            assert locks.get("x") is None
+            extend()
+            assert locks.get("x").fence >= guard.fence
+
+
+def test_loss_that_travels_to_another_process_goes_without_its_guard():
+    with pytest.raises(LeaseLost) as caught, locks.lock("x"):
+        locks.force_release("x")
+    loss = pickle.loads(pickle.dumps(caught.value))
+    assert (type(loss), str(loss), loss.name, loss.guard) == (LeaseLost, str(caught.value), "x", None)

@@ -7,12 +7,14 @@ import signal
 import threading
 import time
 from contextlib import ExitStack
+from itertools import islice
 from multiprocessing import connection
 from queue import SimpleQueue
 
 import pytest
 
 from django_locks import AlreadyHeld, LeaseLost, LockNotAcquired, StoreUnavailable, conf, locks
+from django_locks.leader import _pauses
 from tests.crew import process
 from tests.faults import failing
 
@@ -307,3 +309,13 @@ def next_leader(candidates):
     kind, fence = pipe.recv()
     assert kind == "leads"
     return candidates[pipe], fence
+
+
+def test_loss_of_an_earlier_term_does_not_end_the_next_one():
+    leader = locks.leader("lead")
+    leader._lost(None)  # told late, when the next term is to begin
+    assert leader.run(lambda guard: guard.lost) is False
+
+
+def test_pauses_of_a_candidate_without_a_store_grow_up_to_ten_seconds():
+    assert list(islice(_pauses(), 7)) == [0.5, 1, 2, 4, 8, 10, 10]

@@ -350,3 +350,22 @@ def test_lease_of_another_is_extended_by_force_only_if_it_is_the_very_one():
         assert locks.force_extend("x", 60, fence=guard.fence) is True
         assert locks.get("x").remaining > 50
     assert locks.force_extend("x", 60) is False
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "what"),
+    [
+        (lambda: locks.acquire("x", limit="2"), TypeError, "limit must be a whole number, not '2'"),
+        (lambda: locks.acquire("x", limit=True), TypeError, "limit must be a whole number, not True"),
+        (lambda: locks.acquire("x", limit=0), ValueError, "limit must be 1 to 1000, not 0"),
+        (lambda: locks.acquire("x", limit=1001), ValueError, "limit must be 1 to 1000, not 1001"),
+        (lambda: locks.acquire("x" * 198, limit=1000), ValueError, "limit=1000.*characters with its place"),
+        (lambda: locks.lock_many("ab"), TypeError, "several names, not one text: 'ab'"),
+        (lambda: locks.adopt("x", ""), TypeError, "owner must be the text"),
+        (lambda: locks.adopt("x", "o" * 32, limit=2), TypeError, "adopt takes no limit"),
+        (lambda: list(locks.leases(None)), TypeError, "prefix must be text, not None"),
+    ],
+)
+def test_bad_option_is_named_before_anything_is_asked(call, error, what):
+    with failing(store(), "acquire", "renew", "leases"), pytest.raises(error, match=what):
+        call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.transaction import TransactionManagementError
 
 from django_locks import AlreadyHeld, LeaseLost, StoreUnavailable, conf, locks
+from django_locks.transactions import after_transactions
 from tests.crew import Spec
 from tests.stores.databases import conflict, cut, wait_until
 
@@ -547,3 +549,8 @@ def test_enforcement_ends_with_the_release(fenced):
     write(fenced, "a")
     assert notes(fenced) == ["a"]
     assert connections[fenced].execute_wrappers == []
+
+
+def test_process_that_has_no_database_has_no_transaction(monkeypatch):
+    monkeypatch.delitem(sys.modules, "django.db")
+    assert after_transactions(pytest.fail) is False
