@@ -6,11 +6,13 @@ import os
 import pickle
 import threading
 import time
+import weakref
 
 import pytest
 from asgiref.sync import async_to_sync
 
 from django_locks import LeaseLost, StoreUnavailable, conf, locks
+from django_locks.renewal import Keeper
 from tests.faults import failing, patched
 
 pytestmark = pytest.mark.usefixtures("memory_locks")
@@ -242,3 +244,23 @@ def test_loss_that_travels_to_another_process_goes_without_its_guard():
         locks.force_release("x")
     loss = pickle.loads(pickle.dumps(caught.value))
     assert (type(loss), str(loss), loss.name, loss.guard) == (LeaseLost, str(caught.value), "x", None)
+
+
+class Unreleasable:
+    """As the keeper sees a guard."""
+
+    def __init__(self, error=None):
+        self.error, self.released = error, False
+
+    def release(self):
+        if self.error is not None:
+            raise self.error
+        self.released = True
+
+
+def test_release_that_fails_at_exit_is_told_and_holds_up_no_other(caplog):
+    keeper, guards = Keeper(), [Unreleasable(), Unreleasable(OSError("no route to the store")), Unreleasable()]
+    keeper._guards.update(map(weakref.ref, guards))
+    keeper._release_all()
+    assert [guard.released for guard in guards] == [True, False, True]
+    assert "could not be released at exit: no route to the store" in caplog.text
