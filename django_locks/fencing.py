@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from . import clock
 from .exceptions import LeaseLost
-from .stores.base import BaseStore, Claim, here
+from .stores.base import Asking, BaseStore, Claim, here
 from .transactions import is_conflict, is_in_testcase
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def _by_lease_row(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[No
     # A takeover is a committed write to the lease's row. It came before the last statement, which finds another owner,
     # or waits the moment until the commit. Locked earlier, the row would block our own renewals and a successor.
     _raise_fence(guard, connection, create=False)  # for an earlier holder that is fenced by it
-    with _transaction(connection.alias, durable=True):
+    with _bounded_stop(connection) as bound, _transaction(connection.alias, durable=True):
         yield
-        _bound_stop(connection)
+        bound()
         with _conflict_is_loss(guard):
             ours = guard.store.lock_row(connection.alias, guard.claim(0))
         if not ours:
@@ -110,13 +110,13 @@ def _by_fence_table(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[
     # last statement of an earlier one finds it higher, or makes the later one wait the moment until the commit. Who
     # had come before the row was made is found by asking the store.
     _raise_fence(guard, connection, create=True)
-    with _transaction(connection.alias, durable=True):
+    with _bounded_stop(connection) as bound, _transaction(connection.alias, durable=True):
         if connection.vendor == "sqlite":
             _hold_fence(guard, connection)
         yield
         if not _is_ours(guard):
             guard.lose("was not ours any more before the commit: nothing was committed")
-        _bound_stop(connection)
+        bound()
         _hold_fence(guard, connection)
         guard.check()
 
@@ -138,11 +138,42 @@ def forget(store: BaseStore, older_than: float, dry_run: bool = False) -> int:
         return 0
 
 
-def _bound_stop(connection: BaseDatabaseWrapper) -> None:
-    """Let the server end a transaction whose process is stopped just before the commit: a successor waits for it."""
-    if connection.vendor == "postgresql" and not is_in_testcase(connection):
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = {LONGEST_STOP * 1000:.0f}")
+@contextmanager
+def _bounded_stop(connection: Any) -> Iterator[Callable[[], None]]:
+    """Enter with a call for just before the last statement of a transaction: it lets the server end the transaction
+    of a process that is stopped before its commit, for which a successor would wait. MySQL knows no such limit.
+    """
+    restores = False
+
+    def bound() -> None:
+        nonlocal restores
+        if is_in_testcase(connection):
+            return
+        if connection.vendor == "postgresql":  # until the end of the transaction
+            _send(connection, f"SET LOCAL idle_in_transaction_session_timeout = {LONGEST_STOP * 1000:.0f}")
+        elif connection.vendor == "mysql" and connection.mysql_is_mariadb:
+            limit = f"SESSION idle_transaction_timeout = {LONGEST_STOP:.0f}"
+            _send(connection, f"SET @django_locks_before = @@SESSION.idle_transaction_timeout, {limit}")
+            restores = True
+
+    try:
+        yield bound
+    finally:
+        if restores:
+            _send_if_alive(connection, "SET SESSION idle_transaction_timeout = @django_locks_before")
+
+
+def _send(connection: BaseDatabaseWrapper, sql: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+def _send_if_alive(connection: BaseDatabaseWrapper, sql: str) -> None:
+    from django.db import Error
+
+    if connection.connection is not None:
+        with suppress(Error), Asking():  # it goes out although the lease is lost
+            _send(connection, sql)
 
 
 def _raise_fence(guard: Fenced, connection: BaseDatabaseWrapper, create: bool) -> None:

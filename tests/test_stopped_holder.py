@@ -7,13 +7,15 @@ import random
 import signal
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connections, transaction
+from django.db import DatabaseError, Error, connections, transaction
 
 from django_locks import LeaseLost, LockNotAcquired, StoreUnavailable, fencing, locks
 from tests.crew import Spec, process
+from tests.stores.databases import wait_until
 from tests.test_lost_update import LONG
 from tests.test_transactions import notes, use, write
 
@@ -144,13 +146,7 @@ def stop_and_succeed(late: Any, alias: str, number: int) -> list[str]:
         if sqlite:
             time.sleep(2 * TTL)
             os.kill(late.pid, signal.SIGCONT)
-        try:
-            return succeed_and_see(alias, number)
-        except StoreUnavailable:
-            # It was stopped between its last statement and its commit, and has locked its lease.
-            assert connections[alias].vendor == "mysql", "PostgreSQL ends its transaction"
-            os.kill(late.pid, signal.SIGCONT)
-            return succeed_and_see(alias, number)
+        return succeed_and_see(alias, number)
     finally:
         os.kill(late.pid, signal.SIGCONT)
 
@@ -162,16 +158,34 @@ def succeed_and_see(alias: str, number: int) -> list[str]:
     return before
 
 
-def test_holder_stopped_just_before_its_commit_is_ended_by_postgresql(spec_of, settings):
-    alias = use("postgresql", spec_of, settings)
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_holder_stopped_just_before_its_commit_is_ended_by_the_server(kind, spec_of, settings):
+    alias = use(kind, spec_of, settings)
     guard = locks.acquire("x", ttl=0.3, renew=False)
     guard.deadline = float("inf")  # its clock stands still
-    with pytest.raises(DatabaseError), guard.atomic():
+    with pytest.raises(Error), fencing._bounded_stop(connections[alias]) as bound, transaction.atomic(using=alias):
         write(alias, "late")
-        fencing._bound_stop(connections[alias])
+        bound()
         assert guard.store.lock_row(alias, guard.claim(0))
         thread = threading.Thread(target=lambda: (succeed_when_it_can(alias, "successor"), connections.close_all()))
         thread.start()
         thread.join(10)
         assert not thread.is_alive()
     assert notes(alias) == ["successor"]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_session_has_its_own_limit_back_afterwards(lost, spec_of, settings):
+    alias = use("mariadb", spec_of, settings)
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SET SESSION idle_transaction_timeout = 77")
+    with suppress(LeaseLost), locks.lock("x", enforce=True) as guard, guard.atomic():
+        write(alias, "a")
+        if lost:
+            other = locks.using("default")
+            threading.Thread(target=lambda: (other.force_release("x"), connections.close_all())).start()
+            wait_until(lambda: locks.get("x") is None)
+    assert notes(alias) == ([] if lost else ["a"])
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT @@SESSION.idle_transaction_timeout")
+        assert cursor.fetchone() == (77,)

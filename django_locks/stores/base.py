@@ -64,6 +64,18 @@ class _Here(threading.local):
 here = _Here()
 
 
+class Asking:
+    """Marks the thread as one that asks a store, meanwhile."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before, here.asking = here.asking, True
+
+    def __exit__(self, *error: object) -> None:
+        here.asking = self._before
+
+
 def _mark_thread() -> None:
     here.own = "callers"
 

@@ -18,7 +18,7 @@ from django_locks.exceptions import InvalidLockStore, StoreUnavailable
 from django_locks.findings import OK, Finding
 from django_locks.instants import from_micros
 from django_locks.stores import database_findings, preparation
-from django_locks.stores.base import RELEASED, BaseStore, Claim, here
+from django_locks.stores.base import RELEASED, Asking, BaseStore, Claim
 from django_locks.stores.connections import (
     close_private,
     connection_to,
@@ -54,18 +54,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-class _Asking:
-    """Marks the thread as one that asks a store, meanwhile."""
-
-    __slots__ = ("_before",)
-
-    def __enter__(self) -> None:
-        self._before, here.asking = here.asking, True
-
-    def __exit__(self, *error: object) -> None:
-        here.asking = self._before
 
 
 class DatabaseStore(BaseStore):
@@ -157,7 +145,7 @@ class DatabaseStore(BaseStore):
         if is_in_transaction(connection):
             return ""
         try:
-            with _Asking():
+            with Asking():
                 made = preparation.prepare(connection)
         except Error as error:
             raise self.unavailable("prepare", "", f"its table is missing, and could not be made: {error}") from error
@@ -212,7 +200,7 @@ class DatabaseStore(BaseStore):
     @sensitive_variables()
     def lock_row(self, alias: str, claim: Claim) -> bool:
         self._require_settings()
-        with _Asking():
+        with Asking():
             return self._sql(connections[alias]).lock(connections[alias], *claim)
 
     def is_confined(self) -> bool:
@@ -234,7 +222,7 @@ class DatabaseStore(BaseStore):
         self._require_settings()
         chosen = connection_to(self._database)
         try:
-            with _Asking(), chosen as connection:
+            with Asking(), chosen as connection:
                 return faults.persist(connection, step, self._sql(connection))
         except Error as error:
             why = faults.MIGRATE.format(self._database) if faults.is_table_missing(error) else error
