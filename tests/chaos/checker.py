@@ -124,7 +124,8 @@ def kept(history: History) -> Iterator[Finding]:
             for call in grants[bisect.bisect_right(grants, release.end, key=_begin) :]:
                 if call.end >= release.begin + release.ttl - SLACK:
                     break
-                yield Finding(KEPT, call.begin, call.end, f"{call} was granted {name!r} in spite of {release}")
+                # What has let it in may have come as late as that.
+                yield Finding(KEPT, call.end, call.end, f"{call} was granted {name!r} in spite of {release}")
 
 
 def revivals(history: History) -> Iterator[Finding]:

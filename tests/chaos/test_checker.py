@@ -127,6 +127,8 @@ def test_name_that_is_kept_is_granted():
     assert broken(*kept, acquire("b", 2.48, 11)) == []
     assert broken(acquire("a", 0, 10), release("a", 0.5, False, hold_for=2), acquire("b", 2, 11)) == []
     assert broken(*kept, acquire("b", 0.7, 11), Fault("flush", 0.6, 0.65)) == []
+    assert broken(*kept, acquire("b", 0.7, 11, end=0.9), Fault("flush", 0.8, 1)) == []
+    assert broken(*kept, acquire("b", 0.7, 11, end=0.9), Fault("flush", 1, 1.1)) == [KEPT]
 
 
 def test_holder_whose_lease_was_taken_by_force_may_believe_in_it_until_a_ttl_later():
