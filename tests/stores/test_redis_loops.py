@@ -17,6 +17,7 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from django_locks.exceptions import InvalidLockStore
+from django_locks.stores.per_loop import PerLoop
 from django_locks.stores.redis import RedisStore
 from tests.loops import in_loop
 
@@ -80,6 +81,48 @@ def test_store_closed_by_another_thread_closes_the_connections_of_a_running_loop
     before = connections(any_site)
     asyncio.run(main())
     assert_no_more_connections(any_site, before)
+
+
+@in_loop
+async def test_link_that_is_used_after_its_close_keeps_no_connection(any_site: Site) -> None:
+    store = any_site.store()
+    before = connections(any_site)
+    await use(store)
+    link: Any = store._async_links.get()
+    await link.aclose()
+    assert connections(any_site) == before
+    for _ in range(2):
+        assert await store.aacquire("job 0", "me", 30, "h")
+        assert store._async_links.get() is link
+        assert_no_more_connections(any_site, before)
+
+
+class Made:
+    abandoned = 0
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+
+class ClosedLoop:
+    """A loop that another thread cleans up after just when this one has seen that it is closed."""
+
+    def __init__(self, links: Any) -> None:
+        self.links, self.asked = links, 0
+
+    def is_closed(self) -> bool:
+        self.asked += 1
+        if self.asked == 1:
+            self.links._abandon_closed()
+        return True
+
+
+def test_two_threads_that_clean_up_after_a_loop_abandon_its_link_once() -> None:
+    links: PerLoop[Any] = PerLoop(Made)
+    made, loop = Made(), ClosedLoop(links)
+    links._kept[loop] = made, None  # type: ignore[assignment, index]
+    links.close()
+    assert (made.abandoned, loop.asked) == (1, 2)
 
 
 def test_generator_that_releases_while_its_loop_ends_leaves_no_connection(any_site: Site) -> None:
@@ -179,3 +222,11 @@ async def test_retries_of_the_options_are_those_of_asyncio() -> None:
     retry = link._pool.connection_kwargs["retry"]
     assert inspect.iscoroutinefunction(retry.call_with_retry)
     assert retry.get_retries() == 1
+
+
+@in_loop
+async def test_retries_that_are_none_are_the_drivers_own(valkey_url: str) -> None:
+    store = RedisStore("default", valkey_url, retry=None)
+    link: Any = store._async_links.get()
+    assert link._pool.connection_kwargs.get("retry") is None
+    assert await store.aacquire("without retries", "me", 0.1, "h")
