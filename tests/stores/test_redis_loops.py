@@ -6,10 +6,13 @@ import asyncio
 import gc
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +23,10 @@ from django_locks.exceptions import InvalidLockStore
 from django_locks.stores.per_loop import PerLoop
 from django_locks.stores.redis import RedisStore
 from tests.loops import in_loop
+from tests.servers import redis as servers
+from tests.servers.fixtures_redis import started
 
-from .redis_site import Site, exit_code, listed
+from .redis_site import Site, cleaned, exit_code, listed
 
 
 def connections(site: Site) -> int:
@@ -63,6 +68,24 @@ def test_loop_that_was_only_closed_is_cleaned_up_after(any_site: Site) -> None:
     store.close()
     assert_no_more_connections(any_site, before)
     gc.collect()
+
+
+@pytest.fixture
+def tls_site(tmp_path: Path) -> Iterator[Site]:
+    """A server that speaks TLS, too, with a certificate of its own making."""
+    openssl = shutil.which("openssl") or pytest.skip("openssl is not on the PATH")
+    key, certificate, port = tmp_path / "key.pem", tmp_path / "certificate.pem", servers.free_port()
+    make = [openssl, "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-keyout", key, "-out", certificate]
+    make += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(make, check=True, capture_output=True)
+    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    for _ in started(servers.redis(*options, "--tls-auth-clients", "no")):
+        yield from cleaned(Site([f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}"]))
+
+
+def test_loop_that_was_only_closed_is_cleaned_up_after_over_tls(tls_site: Site) -> None:
+    test_loop_that_was_only_closed_is_cleaned_up_after(tls_site)
+    assert tls_site.store().renew([("job 0", "me", 30)]) == {"job 0"}
 
 
 def test_store_closed_by_another_thread_closes_the_connections_of_a_running_loop(any_site: Site) -> None:
