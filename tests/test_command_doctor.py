@@ -179,8 +179,7 @@ class TestDatabase:
 
     def test_standby_fails(self, connect, monkeypatch):
         connection = connections[connect("postgresql")]
-        monkeypatch.setattr(connection, "connection", None)
-        answer = ("16.1", "read committed", True, "on", "on", 1)
+        answer = ("16.1", "read committed", True, "on", "on", database_findings._process_of(connection))
         monkeypatch.setattr(database_findings, "_row", lambda connection, sql: answer)
         told = {finding.topic: finding for finding in database_findings._postgresql(connection)}
         assert (told["role"].level, told["durability"].level) == (FAIL, OK)
