@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 from django.db import connections
 
+from django_locks import StoreUnavailable
 from django_locks.conf import entries
 from django_locks.stores import preparation
 from tests.cli import MANAGE, environment, manage
@@ -130,6 +131,33 @@ class TestPrepare:
                         store.prepare()
                 else:
                     assert store.prepare() == ""
+
+
+def test_table_that_cannot_be_made_is_unavailable(settings, tmp_path, django_db_blocker):
+    path = tmp_path / "empty.sqlite3"
+    path.touch()
+    entry = {"ENGINE": "django.db.backends.sqlite3", "NAME": f"file:{path}?mode=ro", "OPTIONS": {"uri": True}}
+    with django_db_blocker.unblock(), registered("read_only", entry, migrate=False) as alias:
+        settings.LOCKS = {"default": {"LOCATION": alias, "BACKEND": "django_locks.stores.database.DatabaseStore"}}
+        with pytest.raises(StoreUnavailable, match="its table is missing, and could not be made: .*readonly"):
+            entries("default").store.prepare()
+
+
+def test_process_that_never_ends_its_migrations_is_not_waited_for(store_on, monkeypatch):
+    monkeypatch.setattr(preparation, "PATIENCE", 0)
+    with store_on("mariadb") as store, registered("other", connections["empty"].settings_dict, migrate=False):
+        with preparation._by_named_lock(connections["other"]):
+            with pytest.raises(StoreUnavailable, match="another process has been applying the migrations"):
+                store.prepare()
+        assert "0001_initial" in store.prepare()
+
+
+def test_database_without_such_a_lock_is_left_to_migrate(store_on, monkeypatch):
+    with store_on("postgresql") as store:
+        monkeypatch.setattr(connections[store.location], "vendor", "another")
+        assert store.prepare() == ""
+        with pytest.raises(StoreUnavailable, match=r"manage\.py migrate"):
+            store.get("x")
 
 
 QUERIES = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 
 from django_locks.conf import entries
 from django_locks.findings import FAIL, OK, WARN
 from django_locks.management.probe import NAME, measure, percentile
 from django_locks.stores import database_findings
+from django_locks.stores.base import BaseStore
 from django_locks.stores.redis_findings import findings
 from tests.cli import end
 from tests.conftest import DATABASE
@@ -22,6 +23,10 @@ HEALTHY = {
     "appendfsync": "everysec",
     "connected_slaves": 0,
 }
+
+
+class SilentStore(BaseStore):
+    """One of somebody else's, which has nothing to tell of itself."""
 
 
 def found(store, topic):
@@ -47,6 +52,9 @@ class TestCommand:
         ended = end("doctor", "--json")
         assert ended.code == 2
         assert ended.json["settings"][0]["level"] == FAIL
+
+    def test_store_with_nothing_to_tell_is_fine(self):
+        assert list(SilentStore("default").diagnose()) == []
 
     def test_held_probe_is_a_warning_and_is_left_alone(self, two_stores, held):
         guard = held(NAME)
@@ -89,6 +97,14 @@ class TestRedis:
     def test_what_endangers_leases_is_found(self, changes, topic, level):
         levels = {finding.topic: finding.level for finding in findings({"": {**HEALTHY, **changes}})}
         assert levels == {**dict.fromkeys(levels, OK), topic: level}
+
+    @pytest.mark.parametrize(("count", "text"), [(1, "1 replica: "), (2, "2 replicas: ")])
+    def test_replicas_are_counted(self, count, text):
+        told = [
+            finding for finding in findings({"a:1": {**HEALTHY, "connected_slaves": count}}) if finding.value == count
+        ]
+        assert [(finding.topic, finding.level) for finding in told] == [("replicas", OK)]
+        assert told[0].text.startswith(f"a:1: {text}a fail-over may forget")
 
     def test_every_primary_of_a_cluster_is_examined(self, spec_of, settings):
         settings.LOCKS = {"default": spec_of("cluster").locks}
@@ -140,3 +156,54 @@ class TestDatabase:
         monkeypatch.setattr(database_findings, "_process_of", lambda connection: 1)
         topics = [finding.topic for finding in database_findings.findings(connections[alias])]
         assert "pooler" in topics
+
+    def test_other_vendor_is_used_through_the_orm(self, connect, monkeypatch):
+        connection = connections[connect("sqlite")]
+        monkeypatch.setattr(connection, "vendor", "oracle")
+        table, version = database_findings.findings(connection)
+        assert (table.topic, table.level) == ("table", OK)
+        assert (version.level, version.text) == (OK, "SQLite, through the ORM")
+
+    def test_database_that_does_not_tell_its_settings_is_a_warning(self, connect, settings):
+        alias = connect("postgresql")
+        settings.LOCKS = {"default": {"BACKEND": DATABASE, "LOCATION": alias}}
+
+        def refuse(execute, sql, *args):
+            if "current_setting" in sql:
+                raise OperationalError("permission denied")
+            return execute(sql, *args)
+
+        with connections[alias].execute_wrapper(refuse):
+            levels = {finding.topic: finding.level for finding in entries("default").store.diagnose()}
+        assert levels == {"table": OK, "settings": WARN, "stale rows": OK}
+
+    def test_standby_fails(self, connect, monkeypatch):
+        connection = connections[connect("postgresql")]
+        answer = ("16.1", "read committed", True, "on", "on", database_findings._process_of(connection))
+        monkeypatch.setattr(database_findings, "_row", lambda connection, sql: answer)
+        told = {finding.topic: finding for finding in database_findings._postgresql(connection)}
+        assert (told["role"].level, told["durability"].level) == (FAIL, OK)
+        assert "primary" in told["role"].hint
+
+    @pytest.mark.parametrize(
+        ("spoil", "mend", "topic"),
+        [
+            ("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0", "role"),
+            (
+                "ALTER TABLE django_locks_lease ENGINE = Aria",
+                "ALTER TABLE django_locks_lease ENGINE = InnoDB",
+                "engine",
+            ),
+        ],
+    )
+    def test_server_that_cannot_hold_leases_fails(self, spoil, mend, topic, connect, settings):
+        alias = connect("mariadb")
+        settings.LOCKS = {"default": {"BACKEND": DATABASE, "LOCATION": alias}}
+        with connections[alias].cursor() as cursor:
+            cursor.execute(spoil)
+            try:
+                wrong = found(entries("default").store, topic)
+            finally:
+                cursor.execute(mend)
+        assert (wrong.level, bool(wrong.hint)) == (FAIL, True)
+        assert all(finding.topic != topic for finding in entries("default").store.diagnose())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from django.db import connections, transaction
 
 from django_locks import StoreUnavailable, locks
+from django_locks.stores import connections as room
 from tests.servers import databases
 from tests.servers.fixtures_databases import _started
 from tests.servers.pgbouncer import pgbouncer
@@ -170,8 +172,6 @@ def test_statement_of_a_suspended_process_is_not_cut(connect: Any, settings: Any
 
 
 def test_minder_outlives_whatever_is_raised_while_it_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from django_locks.stores import connections as room
-
     minder = room._Minder()
     looks: list[str] = []
 
@@ -187,3 +187,116 @@ def test_minder_outlives_whatever_is_raised_while_it_looks(monkeypatch: pytest.M
     while len(looks) < 4:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+# The private connections
+
+
+@pytest.fixture
+def pool(connect: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[room._Pool]:
+    """A pool outside of tests, where private connections are kept for a while."""
+    pool = room._Pool(connect("postgresql"))
+    monkeypatch.setattr(room, "_tests_are_running", lambda: False)
+    yield pool
+    pool.close_idle(math.inf)
+
+
+def session(private: Any) -> int:
+    with private.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+def test_private_connection_is_used_again_until_it_is_idle(pool: room._Pool) -> None:
+    with pool.connection() as private:
+        first = session(private)
+    with pool.connection() as private:
+        assert session(private) == first
+    assert pool.close_idle(before=0) is True
+    assert pool.close_idle(before=math.inf) is False
+    with pool.connection() as private:
+        assert session(private) != first
+
+
+def test_private_connection_that_was_never_opened_is_not_kept(pool: room._Pool) -> None:
+    with pool.connection():
+        pass
+    assert pool.close_idle(before=0) is False
+
+
+def test_all_private_connections_busy_is_unavailable(connect: Any, settings: Any, monkeypatch: Any) -> None:
+    alias = through(connect("postgresql"), settings)
+    monkeypatch.setattr(room, "PATIENCE", 0.2)
+    with ExitStack() as stack:
+        for _ in range(room.MOST):  # by others, as their aliases are those of their threads
+            assert room._pool(alias, "callers")._places.acquire(timeout=1)
+            stack.callback(room._pool(alias, "callers")._places.release)
+        with transaction.atomic(using=alias), pytest.raises(StoreUnavailable, match="All 2 private .* are busy"):
+            locks.acquire("x")
+    with transaction.atomic(using=alias):
+        assert locks.acquire("x").release() is True
+
+
+def test_private_connection_of_other_settings_is_closed_and_not_used(pool: room._Pool, monkeypatch: Any) -> None:
+    with pool.connection() as old:
+        first = session(old)
+    other = {**connections[pool.alias].settings_dict, "HOST": "localhost"}
+    monkeypatch.setattr(connections[pool.alias], "settings_dict", other)
+    with pool.connection() as private:
+        assert private is not old
+        assert private.settings_dict["HOST"] == "localhost"
+        assert session(private) != first
+    assert old.connection is None
+
+
+class Raced(list[Any]):
+    """Idle connections of which another thread takes the last one just when this one has seen it."""
+
+    def __bool__(self) -> bool:
+        seen = len(self) > 0
+        self.clear()
+        return seen
+
+    def __iter__(self) -> Iterator[Any]:
+        seen = self[:]
+        self.clear()
+        return iter(seen)
+
+
+def test_idle_connection_that_another_thread_takes_first_is_its_own(pool: room._Pool) -> None:
+    with pool.connection() as private:
+        first = session(private)
+    kept, pool._idle = pool._idle, Raced(pool._idle)
+    with pool.connection() as another:  # `_take` has seen one, and finds none
+        assert session(another) != first
+    another.close()
+    pool._idle = Raced(kept)
+    pool.close_idle(before=math.inf)
+    assert session(private) == first  # in use by the other thread: not closed under its hands
+    private.close()
+
+
+def test_child_of_a_fork_keeps_away_from_its_parents_connections(
+    connect: Any, pool: room._Pool, monkeypatch: Any
+) -> None:
+    alias = pool.alias
+    with pool.connection() as private:
+        parents = {session(private), session(connections[alias])}
+    mine, inherited = connections[alias].connection, list[Any]()
+    monkeypatch.setattr(room, "_pools", {(alias, "callers"): pool})
+    monkeypatch.setattr(room, "_used", {alias, "not used in this thread"})
+    monkeypatch.setattr(room, "_inherited", inherited)
+    monkeypatch.setattr(room, "_minder", room._minder)
+    try:
+        room._after_fork()
+        assert inherited == [private, mine]
+        with pool.connection() as fresh:
+            assert {session(fresh), session(connections[alias])}.isdisjoint(parents)
+        assert not mine.closed
+        with transaction.atomic(using=alias):  # is the caller's own to sort out
+            inside = connections[alias].connection
+            room._after_fork()
+            assert connections[alias].connection is inside
+    finally:
+        for theirs in inherited:
+            theirs.close()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from django_locks import locks
+from django_locks.stores import redis_push
 from tests.conftest import REDIS
 from tests.crew import Spec
 from tests.servers.fixtures_redis import started
@@ -138,3 +139,47 @@ def test_waiters_follow_a_slot_to_another_node(is_async: bool, own_cluster: list
     assert granted[0] - released_at < 0.2
     for node in nodes:
         node.close()
+
+
+def test_cluster_whose_slots_are_not_known_is_asked_for_them(spec_of: Any, settings: Any) -> None:
+    settings.LOCKS = {"default": spec_of("cluster").locks}
+    locks.acquire("x").release()
+    slots = store()._link.client.nodes_manager.slots_cache
+    slots.clear()
+    with store().watch("x"):
+        until(lambda: store().waiters.is_pushed("x"))
+    assert len(store()._link.client.nodes_manager.slots_cache) == 16384
+
+
+def test_quiet_subscriber_is_asked_for_a_sign_of_life(spec_of: Any, settings: Any, monkeypatch: Any) -> None:
+    def pings() -> int:
+        return int(node.info("commandstats").get("cmdstat_ping", {"calls": 0})["calls"])
+
+    monkeypatch.setattr(redis_push, "PING_EVERY", 0)
+    spec = spec_of("redis")
+    settings.LOCKS, (node,) = {"default": spec.locks}, nodes_of(spec)
+    with store().watch("x"):
+        until(lambda: store().waiters.is_pushed("x"))
+        (before,), asked = node.client_list("pubsub"), pings()
+        until(lambda: pings() > asked + 1)
+        assert [entry["id"] for entry in node.client_list("pubsub")] == [before["id"]]
+        assert store().waiters.is_pushed("x")
+    asked = pings()  # it answers in another way when it is subscribed to nothing
+    until(lambda: not store()._push._running)
+    assert pings() > asked
+    node.close()
+
+
+def test_subscriber_that_gives_no_sign_of_life_is_given_up(settings: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(redis_push, "PING_EVERY", 0.2)
+    monkeypatch.setattr(redis_push, "PING_ANSWER", 0.5)
+    for (server,) in started(one_server()):
+        settings.LOCKS = {"default": {"BACKEND": REDIS, "LOCATION": server.url}}
+        with store().watch("x"):
+            until(lambda: store().waiters.is_pushed("x"))
+            server.pause()
+            try:
+                until(lambda: not store().waiters.is_pushed("x"))
+            finally:
+                server.resume()
+            until(lambda: store().waiters.is_pushed("x"))

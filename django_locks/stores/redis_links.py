@@ -88,7 +88,8 @@ class SingleLink:
 
     def close(self) -> None:
         while self._kept:
-            self._pool.release(self._kept.pop())
+            with suppress(IndexError):  # another thread was faster
+                self._pool.release(self._kept.pop())
         self._pool.disconnect()
         for client in self._sentinel.sentinels if self._sentinel else ():
             client.close()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections, transaction
 from django.test.utils import CaptureQueriesContext, override_settings
 
 from django_locks.models import Lease
@@ -270,6 +270,31 @@ def test_late_renewal_was_faster_than_the_generic_takeover(connect: Connect) -> 
     assert row(store, "job").owner == YOU
 
 
+def test_row_is_locked_for_its_owner_alone(any_store: DatabaseStore) -> None:
+    any_store.acquire("job", ME, 30, "me")
+    alias = alias_of(any_store)
+    with transaction.atomic(alias):
+        assert any_store.lock_row(alias, ("job", YOU, 60)) is False
+        assert any_store.lock_row(alias, ("other", ME, 60)) is False
+        assert any_store.lock_row(alias, ("job", ME, 60)) is True
+    lease = any_store.get("job")
+    assert lease is not None
+    assert (lease.remaining > 55) is (connections[alias].vendor == "sqlite" and not isinstance(any_store, GenericStore))
+
+
+@pytest.mark.parametrize("kind", [*SERVERS, "generic postgresql", "generic mariadb"])
+def test_locked_row_stays_as_it_is_until_the_transaction_ends(kind: str, connect: Connect) -> None:
+    store, other = store_of(kind, connect), connect(kind.split()[-1], "locks_other")
+    store.acquire("job", ME, 30, "me")
+    rows = Lease.objects.using(other).select_for_update(nowait=True).filter(name="job")
+    with transaction.atomic(alias_of(store)):
+        assert store.lock_row(alias_of(store), ("job", ME, 30))
+        with pytest.raises(OperationalError), transaction.atomic(other):
+            list(rows)
+    with transaction.atomic(other):
+        assert len(rows) == 1
+
+
 def test_unknown_vendor_and_old_sqlite_get_the_generic_statements(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +316,7 @@ def test_prune_is_bounded_and_spares_the_living(any_store: DatabaseStore) -> Non
     any_store.release("kept", ME, hold_for=30)
     any_store.acquire("fresh", ME, 30, "me")
     any_store.release("fresh", ME)
+    assert any_store.count_free(24 * 3600) == 250
     with CaptureQueriesContext(connections[alias_of(any_store)]) as queries:
         assert any_store.prune(24 * 3600) == 250
     assert sum("DELETE" in query["sql"] for query in queries) == 3

@@ -237,3 +237,12 @@ def test_generic_insert_refused_for_another_reason_is_unavailable(connect: Conne
     with faulty(store, before=fail, only="INSERT"), pytest.raises(StoreUnavailable, match="NOT NULL"):
         store.acquire("job", ME, 30, "me")
     assert store.acquire("job", ME, 30, "me")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "mariadb"])
+def test_notify_elsewhere_than_on_postgresql_is_refused(kind: str, connect: Connect) -> None:
+    store = DatabaseStore("default", connect(kind), notify=True)
+    assert [(message.id, bool(message.hint)) for message in store.check()] == [("django_locks.E003", True)]
+    with pytest.raises(InvalidLockStore, match="'notify' is for PostgreSQL.*Remove the option"):
+        store.acquire("job", ME, 30, "me")
+    assert DatabaseStore("default", alias_of(store)).check() == []

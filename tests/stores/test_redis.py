@@ -202,6 +202,18 @@ def test_renewed_lease_is_listed_after_its_first_end(site: Site) -> None:
     assert "job" in [lease.name for lease in store.leases()]
 
 
+def test_page_of_more_than_a_thousand_leases_comes_by_their_ends(any_site: Site) -> None:
+    store = any_site.store()
+    names = [f"job {number}" for number in range(1005)]
+    for number, name in enumerate(names):
+        store.acquire(name, "me", 300 + 60 * number, "h")
+    for start in (0, 700, 1002, 1005):
+        total, soon, page = store.browse(start, 4, soon=590)
+        assert (total, soon) == (1005, 5)
+        assert [lease.name for lease in page] == names[start : start + 4]
+        assert all(lease.owner == "me" for lease in page)
+
+
 # Durations
 
 

@@ -13,6 +13,8 @@ import pytest
 import redis
 
 from django_locks.stores.redis import RedisStore
+from django_locks.stores.redis_async import _Limit
+from django_locks.stores.redis_links import TIMEOUT
 from tests.loops import in_loop
 from tests.servers import redis as servers
 
@@ -109,6 +111,16 @@ async def test_unknown_primary_is_unavailable(server: servers.Server) -> None:
         assert "secret2" not in text
 
 
+@in_loop
+async def test_leases_over_pages_and_batches_are_all_found_in_order(site: Site) -> None:
+    store = site.store()
+    names = sorted(f"{kind}:{number}" for number in range(650) for kind in ("a*", "ab"))
+    for name in names:
+        store.acquire(name, "me", 60, "h")
+    assert [lease.name for lease in await listed(store)] == names
+    assert [lease.name async for lease in store.aleases("a*")] == [name for name in names if name.startswith("a*")]
+
+
 # Failures
 
 
@@ -151,6 +163,29 @@ async def test_hung_server_is_unavailable(server: servers.Server, verb: str) -> 
         await VERBS[verb](store)
     server.resume()
     assert await store.aacquire("later", "me", 30, "h")
+
+
+@in_loop
+async def test_without_a_time_out_a_hung_server_is_waited_for(server: servers.Server) -> None:
+    store = RedisStore("default", server.url, socket_timeout=None)
+    await store.aacquire("job", "me", 30, "h")
+    server.pause()
+    task = asyncio.ensure_future(store.aget("job"))
+    await asyncio.sleep(TIMEOUT + 0.3)
+    assert not task.done()
+    server.resume()
+    assert (await task).owner == "me"
+
+
+@in_loop
+async def test_time_out_of_a_connection_that_was_closed_already_is_one_all_the_same(valkey_url: str) -> None:
+    link: Any = RedisStore("default", valkey_url)._async_links.get()
+    connection = await link._new_one()
+    limit = _Limit(connection, 0.01)
+    await connection.disconnect()
+    await asyncio.sleep(0.05)
+    assert limit.passed
+    await link._put_away(connection)
 
 
 @in_loop
@@ -245,7 +280,12 @@ class Breaking:
         self.link, self.broken = link, False
 
     async def run(self, call: Any) -> Any:
-        reply = await self.link.run(call)
+        return self._lose(await self.link.run(call))
+
+    async def run_all(self, calls: Any) -> Any:
+        return self._lose(await self.link.run_all(calls))
+
+    def _lose(self, reply: Any) -> Any:
         if not self.broken:
             self.broken = True
             raise redis.ConnectionError("Connection closed by server.")
@@ -269,6 +309,16 @@ async def test_lost_reply_of_an_acquire_is_a_grant(site: Site, monkeypatch: pyte
     monkeypatch.setattr(store._async_links, "get", lambda: link)
     fence = await store.aacquire("job", "me", 30, "h")
     assert fence == store.get("job").fence
+
+
+@in_loop
+async def test_lost_reply_of_a_renewal_is_a_renewal(any_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = any_site.store()
+    await store.aacquire("job", "me", 30, "h")
+    link: Any = Breaking(store._async_links.get())
+    monkeypatch.setattr(store._async_links, "get", lambda: link)
+    assert await store.arenew([("job", "me", 90), ("other", "me", 90)]) == {"job"}
+    assert store.get("job").remaining > 60
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3, 4, 5, 8])

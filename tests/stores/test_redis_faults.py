@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ import redis
 
 from django_locks.exceptions import StoreUnavailable
 from django_locks.stores.redis import RedisStore
+from django_locks.stores.redis_links import PATIENCE
 from tests.servers import redis as servers
 
 from .redis_site import (
@@ -120,7 +123,12 @@ class Breaking:
         self.link, self.broken = link, False
 
     def run(self, call: Any) -> Any:
-        reply = self.link.run(call)
+        return self._lose(self.link.run(call))
+
+    def run_all(self, calls: Any) -> Any:
+        return self._lose(self.link.run_all(calls))
+
+    def _lose(self, reply: Any) -> Any:
         if not self.broken:
             self.broken = True
             raise redis.ConnectionError("Connection closed by server.")
@@ -141,6 +149,25 @@ def test_lost_reply_of_an_acquire_is_a_grant(site: Site) -> None:
     store._link = Breaking(store._link)  # type: ignore[assignment]
     fence = store.acquire("job", "me", 30, "h")
     assert fence == store.get("job").fence
+
+
+def test_lost_reply_of_a_renewal_is_a_renewal(any_site: Site) -> None:
+    store = any_site.store()
+    store.acquire("job", "me", 30, "h")
+    store._link = Breaking(store._link)  # type: ignore[assignment]
+    assert store.renew([("job", "me", 90), ("other", "me", 90)]) == {"job"}
+    assert store.get("job").remaining > 60
+
+
+def test_nodes_for_which_no_time_is_left_are_not_asked(cluster: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = cluster.store()
+    store.acquire("job", "me", 30, "h")
+    slow = SimpleNamespace(monotonic=itertools.count(0, PATIENCE).__next__)
+    monkeypatch.setattr("django_locks.stores.redis_links.time", slow)
+    with unavailable_within(1) as caught:
+        store.renew([("job", "me", 90)])
+    assert "No time was left" in str(caught.value)
+    assert store.get("job").remaining <= 30
 
 
 class Interrupt(BaseException):
@@ -223,6 +250,18 @@ def _held_by_another_thread(locks: list[Any]) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+def test_fork_while_another_thread_makes_a_store_is_survived(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = RedisStore._server_push
+
+    def forked(store: RedisStore) -> Any:
+        store._forget_parent()
+        return make(store)
+
+    monkeypatch.setattr(RedisStore, "_server_push", forked)
+    store = RedisStore("default", redis_url)
+    assert store.acquire("made in a fork", "me", 0.1, "h")
 
 
 def test_closed_store_opens_again(any_site: Site) -> None:

@@ -92,3 +92,29 @@ def test_close_gives_all_back(store: RedisStore) -> None:
     store.close()
     assert link._kept == []
     assert not link._pool._in_use_connections
+
+
+class Raced(list[Any]):
+    """Kept connections of which another thread takes the last one just when this one has seen it."""
+
+    def __bool__(self) -> bool:
+        seen = len(self) > 0
+        self.clear()
+        return seen
+
+
+def test_connection_that_another_thread_takes_first_is_its_own(store: RedisStore) -> None:
+    store.acquire("job", ME, 30, "me")
+    link = link_of(store)
+    theirs, link._kept = link._kept[-1], Raced(link._kept)
+    assert store.release("job", ME) is True
+    assert theirs not in link._kept
+    assert len(link._pool._in_use_connections) == 2
+
+
+def test_close_while_another_thread_takes_the_last_connection_is_fine(store: RedisStore) -> None:
+    store.acquire("job", ME, 30, "me")
+    link = link_of(store)
+    link._kept = Raced(link._kept)
+    store.close()
+    assert store.release("job", ME) is True

@@ -6,10 +6,13 @@ import asyncio
 import gc
 import inspect
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +20,13 @@ from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
 from django_locks.exceptions import InvalidLockStore
+from django_locks.stores.per_loop import PerLoop
 from django_locks.stores.redis import RedisStore
 from tests.loops import in_loop
+from tests.servers import redis as servers
+from tests.servers.fixtures_redis import started
 
-from .redis_site import Site, exit_code, listed
+from .redis_site import Site, cleaned, exit_code, listed
 
 
 def connections(site: Site) -> int:
@@ -64,6 +70,24 @@ def test_loop_that_was_only_closed_is_cleaned_up_after(any_site: Site) -> None:
     gc.collect()
 
 
+@pytest.fixture
+def tls_site(tmp_path: Path) -> Iterator[Site]:
+    """A server that speaks TLS, too, with a certificate of its own making."""
+    openssl = shutil.which("openssl") or pytest.skip("openssl is not on the PATH")
+    key, certificate, port = tmp_path / "key.pem", tmp_path / "certificate.pem", servers.free_port()
+    make = [openssl, "req", "-x509", "-nodes", "-newkey", "rsa:2048", "-keyout", key, "-out", certificate]
+    make += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(make, check=True, capture_output=True)
+    options = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
+    for _ in started(servers.redis(*options, "--tls-auth-clients", "no")):
+        yield from cleaned(Site([f"rediss://127.0.0.1:{port}?ssl_ca_certs={certificate}"]))
+
+
+def test_loop_that_was_only_closed_is_cleaned_up_after_over_tls(tls_site: Site) -> None:
+    test_loop_that_was_only_closed_is_cleaned_up_after(tls_site)
+    assert tls_site.store().renew([("job 0", "me", 30)]) == {"job 0"}
+
+
 def test_store_closed_by_another_thread_closes_the_connections_of_a_running_loop(any_site: Site) -> None:
     async def main() -> None:
         await use(store)
@@ -80,6 +104,48 @@ def test_store_closed_by_another_thread_closes_the_connections_of_a_running_loop
     before = connections(any_site)
     asyncio.run(main())
     assert_no_more_connections(any_site, before)
+
+
+@in_loop
+async def test_link_that_is_used_after_its_close_keeps_no_connection(any_site: Site) -> None:
+    store = any_site.store()
+    before = connections(any_site)
+    await use(store)
+    link: Any = store._async_links.get()
+    await link.aclose()
+    assert connections(any_site) == before
+    for _ in range(2):
+        assert await store.aacquire("job 0", "me", 30, "h")
+        assert store._async_links.get() is link
+        assert_no_more_connections(any_site, before)
+
+
+class Made:
+    abandoned = 0
+
+    def abandon(self) -> None:
+        self.abandoned += 1
+
+
+class ClosedLoop:
+    """A loop that another thread cleans up after just when this one has seen that it is closed."""
+
+    def __init__(self, links: Any) -> None:
+        self.links, self.asked = links, 0
+
+    def is_closed(self) -> bool:
+        self.asked += 1
+        if self.asked == 1:
+            self.links._abandon_closed()
+        return True
+
+
+def test_two_threads_that_clean_up_after_a_loop_abandon_its_link_once() -> None:
+    links: PerLoop[Any] = PerLoop(Made)
+    made, loop = Made(), ClosedLoop(links)
+    links._kept[loop] = made, None  # type: ignore[assignment, index]
+    links.close()
+    assert (made.abandoned, loop.asked) == (1, 2)
 
 
 def test_generator_that_releases_while_its_loop_ends_leaves_no_connection(any_site: Site) -> None:
@@ -179,3 +245,11 @@ async def test_retries_of_the_options_are_those_of_asyncio() -> None:
     retry = link._pool.connection_kwargs["retry"]
     assert inspect.iscoroutinefunction(retry.call_with_retry)
     assert retry.get_retries() == 1
+
+
+@in_loop
+async def test_retries_that_are_none_are_the_drivers_own(valkey_url: str) -> None:
+    store = RedisStore("default", valkey_url, retry=None)
+    link: Any = store._async_links.get()
+    assert link._pool.connection_kwargs.get("retry") is None
+    assert await store.aacquire("without retries", "me", 0.1, "h")
