@@ -350,3 +350,14 @@ def test_lease_of_another_is_extended_by_force_only_if_it_is_the_very_one():
         assert locks.force_extend("x", 60, fence=guard.fence) is True
         assert locks.get("x").remaining > 50
     assert locks.force_extend("x", 60) is False
+
+
+def test_block_entered_again_inside_itself_gives_back_each_of_its_guards():
+    block = locks.lock("x", limit=2)
+    with block as first:
+        with block as second:
+            assert {lease.name for lease in locks.leases()} == {first.name, second.name} == {"x#0", "x#1"}
+        assert (first.released, second.released) == (False, True)
+        first.check()
+    assert first.released
+    assert list(locks.leases()) == []
