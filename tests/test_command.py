@@ -13,6 +13,8 @@ from django.core.management import call_command
 
 from django_locks import LocksService, locks
 from django_locks.management import arguments
+from django_locks.management.commands.locks import Command
+from django_locks.management.output import Output
 from django_locks.text import cut, printable, table, width
 from tests.cli import end, fail, say
 
@@ -183,7 +185,14 @@ def test_table_aligns_by_columns_of_the_terminal():
 
 @pytest.mark.parametrize(
     ("text", "columns", "shown"),
-    [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("東京都", 6, "東京都"), ("東京都", 5, "東京…"), ("東京都", 4, "東…"), ("ab", 1, "…")],
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("東京都", 6, "東京都"),
+        ("東京都", 5, "東京…"),
+        ("東京都", 4, "東…"),
+        ("ab", 1, "…"),
+    ],
 )
 def test_text_is_cut_to_what_the_terminal_can_show(text, columns, shown):
     assert cut(text, columns) == shown
@@ -225,3 +234,10 @@ def test_interrupt_ends_with_130_as_a_shell_has_it(monkeypatch):
 
     monkeypatch.setattr(LocksService, "leases", interrupt)
     assert end("list")[:2] == (130, "")
+
+
+@pytest.mark.parametrize(("as_json", "said"), [(False, "all *well*.\n"), (True, "")])
+def test_styled_line_is_for_people_alone(as_json, said):
+    out = io.StringIO()
+    Output(Command(stdout=out), as_json).say_styled("well", "*{}*".format, before="all ", after=".")
+    assert out.getvalue() == said
