@@ -13,7 +13,9 @@ from django.core.management import call_command
 
 from django_locks import LocksService, locks
 from django_locks.management import arguments
-from django_locks.text import printable, table, width
+from django_locks.management.commands.locks import Command
+from django_locks.management.output import Output
+from django_locks.text import cut, printable, table, width
 from tests.cli import end, fail, say
 
 RTL = "\u202e"
@@ -181,6 +183,22 @@ def test_table_aligns_by_columns_of_the_terminal():
     assert table([["東", "x"], ["ab", "y"], ["e\u0301", "z"]]) == ["東  x", "ab  y", "e\u0301   z"]
 
 
+@pytest.mark.parametrize(
+    ("text", "columns", "shown"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("東京都", 6, "東京都"),
+        ("東京都", 5, "東京…"),
+        ("東京都", 4, "東…"),
+        ("ab", 1, "…"),
+    ],
+)
+def test_text_is_cut_to_what_the_terminal_can_show(text, columns, shown):
+    assert cut(text, columns) == shown
+    assert width(shown) <= columns
+
+
 def test_lock_that_is_only_kept_is_not_extended():
     locks.acquire("kept", at_least=60).release()
     text, code = fail("extend", "kept", "--ttl", "2h")
@@ -208,3 +226,18 @@ def test_user_without_a_name_pauses_in_the_name_of_the_host(monkeypatch):
 @pytest.mark.parametrize("count", ["0", "-1", "1e3", "x", "9" * 7])
 def test_number_of_lines_that_is_none_is_wrong_usage(count):
     assert "no number of lines" in end("history", f"--last={count}").err
+
+
+def test_interrupt_ends_with_130_as_a_shell_has_it(monkeypatch):
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocksService, "leases", interrupt)
+    assert end("list")[:2] == (130, "")
+
+
+@pytest.mark.parametrize(("as_json", "said"), [(False, "all *well*.\n"), (True, "")])
+def test_styled_line_is_for_people_alone(as_json, said):
+    out = io.StringIO()
+    Output(Command(stdout=out), as_json).say_styled("well", "*{}*".format, before="all ", after=".")
+    assert out.getvalue() == said

@@ -7,12 +7,14 @@ from django.db import OperationalError, connections
 
 from django_locks.conf import entries
 from django_locks.findings import FAIL, OK, WARN
-from django_locks.management.probe import NAME, measure, percentile
+from django_locks.management.probe import NAME, Measured, measure, percentile
+from django_locks.management.subcommands import doctor
 from django_locks.stores import database_findings
 from django_locks.stores.base import BaseStore
 from django_locks.stores.redis_findings import findings
 from tests.cli import end
 from tests.conftest import DATABASE
+from tests.faults import patched
 
 HEALTHY = {
     "redis_version": "7.4.1",
@@ -207,3 +209,38 @@ class TestDatabase:
                 cursor.execute(mend)
         assert (wrong.level, bool(wrong.hint)) == (FAIL, True)
         assert all(finding.topic != topic for finding in entries("default").store.diagnose())
+
+
+class TestMeasured:
+    @pytest.fixture(autouse=True)
+    def _sqlite(self, spec_of, settings):
+        settings.LOCKS = {"default": spec_of("sqlite").locks}
+
+    def findings(self):
+        return {finding["topic"]: finding for finding in end("doctor", "--json").json["stores"][0]["findings"]}
+
+    @pytest.mark.parametrize(("verb", "answer"), [("renew", set()), ("release", False), ("get", None)])
+    def test_store_that_does_not_keep_its_leases_fails(self, verb, answer):
+        def lie(original, *args):
+            original(*args)
+            return answer
+
+        with patched(entries("default").store, verb, lie):
+            found = self.findings()
+        assert (found["round"]["level"], "do not trust this store" in found["round"]["text"]) == (FAIL, True)
+        assert "clock" not in found
+
+    def test_slow_store_is_measured_no_longer_than_some_seconds(self, monkeypatch):
+        monkeypatch.setattr("django_locks.management.probe.LONGEST", 0.0)
+        latencies = measure(entries("default").store, "").latencies
+        assert {verb: len(times) for verb, times in latencies.items()} == {"acquire": 1, "renew": 1, "release": 1}
+
+    def test_slow_verb_and_clock_that_is_apart_are_warnings(self, monkeypatch):
+        latencies = {"acquire": [0.01, 2.0], "renew": [0.01], "release": [0.01]}
+        monkeypatch.setattr(doctor, "measure", lambda store, prefix: Measured(latencies, -90.0, 0.5))
+        found = self.findings()
+        levels = {topic: found[topic]["level"] for topic in ("acquire", "renew", "release", "clock")}
+        assert levels == {"acquire": WARN, "renew": OK, "release": OK, "clock": WARN}
+        assert "p99 2000.0 ms: slow for this TTL" in found["acquire"]["text"]
+        assert "90.000 s behind the store's (± 0.500 s)" in found["clock"]["text"]
+        assert (found["acquire"]["value"]["p99_ms"], found["clock"]["value"]) == (2000, -90)

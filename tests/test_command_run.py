@@ -5,15 +5,28 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 from django.core.management.base import BaseCommand, CommandError
 
 from django_locks import locks
+from django_locks.management.run import _InProcess
 from tests.cli import fail, say
 
 pytestmark = pytest.mark.usefixtures("two_stores")
+
+
+@contextmanager
+def stubborn(number):
+    """Handle the signal by going on."""
+    before = signal.signal(number, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class TestRun:
@@ -142,6 +155,45 @@ class TestRun:
         with pytest.raises(ZeroDivisionError):
             say("run", "x", "--", "job")
         assert locks.get("x") is None
+
+    def test_interrupted_management_command_ends_with_130(self, monkeypatch):
+        class Command(BaseCommand):
+            def handle(self, *args, **options):
+                signal.raise_signal(signal.SIGINT)
+
+        monkeypatch.setattr("django_locks.management.run.get_commands", lambda: {"job": Command()})
+        assert self.run("x", "--", "job") == 128 + signal.SIGINT
+        assert locks.get("x") is None
+
+    def test_management_command_that_outlives_the_grace_time_is_killed(self, monkeypatch, capfd):
+        class Command(BaseCommand):
+            def handle(self, *args, **options):
+                locks.force_release("x")
+                assert killed.wait(10)
+
+        killed, codes = threading.Event(), []
+        monkeypatch.setattr(os, "_exit", lambda code: (codes.append(code), killed.set()))
+        monkeypatch.setattr("django_locks.management.run.get_commands", lambda: {"job": Command()})
+        with stubborn(signal.SIGTERM):
+            assert fail("run", "x", "--ttl", "300ms", "--grace", "50ms", "--", "job")[1] == 74
+        assert codes == [74]
+        assert "job did not end after its lease was lost: killed." in capfd.readouterr().err
+
+    def test_management_command_that_has_ended_is_not_killed(self, monkeypatch):
+        codes = []
+        monkeypatch.setattr(os, "_exit", codes.append)
+        run = _InProcess(BaseCommand(), ["job"], 0)
+        with stubborn(signal.SIGTERM), run._stoppable():
+            assert run._running
+        run.stop()
+        run._end_by_force()
+        assert codes == []
+
+    def test_lock_of_the_surroundings_is_named_again_after_the_run(self, monkeypatch):
+        monkeypatch.setenv("DJANGO_LOCK_NAME", "outer")
+        monkeypatch.delenv("DJANGO_LOCK_FENCE", raising=False)
+        assert self.run("x", "--", "sh", "-c", 'test "$DJANGO_LOCK_NAME" = x -a -n "$DJANGO_LOCK_FENCE"') == 0
+        assert (os.environ["DJANGO_LOCK_NAME"], "DJANGO_LOCK_FENCE" in os.environ) == ("outer", False)
 
     def test_other_settings_for_a_command_in_process_are_refused(self):
         message, code = fail("run", "x", "--", "check", "--settings=other")

@@ -9,9 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from django_locks import history, locks
+from django_locks import clock, history, locks
 from django_locks.conf import entries
 from django_locks.management.subcommands import SUBCOMMANDS
+from django_locks.models import Fence
 from tests.cli import end
 from tests.servers.aliases import registered
 
@@ -132,6 +133,18 @@ class TestEverySubcommand:
         assert end("prune", "--older-than", "1ms", "--json").json["names"] == ended.json["names"]
         assert end("prune", "--older-than", "1ms", "--json").json["names"] == 0
         assert locks.get("y")
+
+    @pytest.mark.django_db
+    def test_prune_forgets_the_fences_of_transactions_too(self):
+        alias = entries("default").store.database_alias or "default"
+        Fence.objects.using(alias).all().delete()
+        for name, age in (("old", 2 * 86400), ("older", 3 * 86400), ("young", 0)):
+            Fence.objects.using(alias).create(name=name, fence=int((clock.epoch() - age) * 1_000_000))
+        ended = end("prune", "--older-than", "1d", "--dry-run")
+        assert "and 2 fences of guard.atomic() (store 'default')" in ended.out
+        assert end("prune", "--older-than", "60h", "--json").json["fences"] == 1
+        assert "and 1 fence of guard.atomic()" in end("prune", "--older-than", "1d").out
+        assert [fence.name for fence in Fence.objects.using(alias).all()] == ["young"]
 
     def test_doctor(self, store):
         ended = end("doctor", "--json")

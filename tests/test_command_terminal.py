@@ -90,6 +90,18 @@ def test_ctrl_c_reaches_the_child_once_in_a_pipeline_too(sqlite_env, tmp_path):
     assert counted.read_text() == "count=1\n"
 
 
+def test_ctrl_z_stops_both_and_the_shell_wakes_both(sqlite_env):
+    run = [sys.executable, str(MANAGE), "locks", "run", "x", "--", "sh", "-c", "echo started; read it; echo got $it"]
+    script = 'set -m; "$@"; echo back at the prompt; fg >/dev/null; echo ended with $?'
+    with terminal(sqlite_env, "bash", "-c", script, "bash", *run) as (_, screen):
+        screen.wait_for("started")
+        screen.type("\x1a")
+        screen.wait_for("back at the prompt")
+        screen.type("Ann\n")
+        screen.wait_for("got Ann")
+        screen.wait_for("ended with 0")
+
+
 def test_watch_is_a_table_that_ends_with_0_and_gives_the_screen_back(sqlite_env):
     with locks(sqlite_env, "watch", "--interval", "100ms") as (process, screen):
         screen.wait_for("Ctrl-C ends")

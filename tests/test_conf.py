@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 
 from django_locks import InvalidLockStore, LockStoreDoesNotExist, locks
@@ -154,3 +155,17 @@ def test_holder_that_returns_no_text_is_refused(settings):
     settings.LOCKS = {"default": entry(HOLDER=lambda: None)}
     with pytest.raises(InvalidLockStore, match="HOLDER"):
         locks.try_acquire("x")
+
+
+class ClosedStore(MemoryStore):
+    def __init__(self, *args, **kwargs):
+        raise OSError("no such socket")
+
+
+def test_store_of_a_third_party_that_cannot_be_made_is_a_check_message(settings):
+    settings.LOCKS = {"default": entry(BACKEND="tests.test_conf.ClosedStore")}
+    [message] = run_checks(tags=["django_locks"])
+    assert (message.id, message.msg) == (
+        "django_locks.E003",
+        "LOCKS['default']: its store cannot be made: OSError: no such socket",
+    )

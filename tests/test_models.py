@@ -16,7 +16,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.test.utils import override_settings
 
 from django_locks.instants import LAST, from_micros, to_micros
-from django_locks.models import InstantField, Lease
+from django_locks.models import Fence, InstantField, Lease, Run, Skips
 from tests.servers.fixtures_databases import Connect
 
 MOMENT = datetime(2026, 3, 29, 1, 59, 59, 123457, tzinfo=UTC)
@@ -125,3 +125,24 @@ def test_permissions_are_to_view_to_break_and_to_pause() -> None:
     assert Lease._meta.default_permissions == ("view",)
     assert Lease._meta.permissions == [("break_lease", "Can break a lease"), ("pause_lease", "Can pause a lock")]
     assert str(lease()) == "job"
+
+
+def test_rows_are_called_by_their_printable_name() -> None:
+    name = "a\u202eb"
+    rows = [Fence(name=name, fence=1), Run(name=name, fence=7), Skips(name=name, count=3)]
+    assert [str(row) for row in rows] == ["a\\u202eb", "a\\u202eb (7)", "a\\u202eb: 3"]
+
+
+@pytest.mark.parametrize(("rival", "raised"), [(7, True), (8, True), (9, False)])
+def test_fence_that_another_makes_meanwhile_is_raised_like_one_that_was_there(
+    rival: int, raised: bool, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create_too_late(alias: str, name: str, fence: int) -> bool:
+        Fence.objects.using(alias).create(name=name, fence=rival)
+        return create(alias, name, fence)
+
+    alias, create = connect("sqlite"), Fence._create
+    Fence.objects.using(alias).all().delete()
+    monkeypatch.setattr(Fence, "_create", create_too_late)
+    assert Fence.raise_to(alias, "job", 8) is raised
+    assert Fence.objects.using(alias).get().fence == max(rival, 8)

@@ -123,3 +123,9 @@ def test_text_without_fields_is_the_name_of_all_calls():
     assert constant_name("cron:nightly", "x") == "cron:nightly"
     assert constant_name(None, "module.function") == "module.function"
     assert constant_name("a:{b}", "x") is None
+
+
+@pytest.mark.parametrize("name", [5, b"job", ["job"]])
+def test_name_that_is_neither_text_nor_callable_is_a_type_error(name):
+    with pytest.raises(TypeError, match="must be text"):
+        constant_name(name, "module.function")

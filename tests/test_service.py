@@ -369,3 +369,14 @@ def test_lease_of_another_is_extended_by_force_only_if_it_is_the_very_one():
 def test_bad_option_is_named_before_anything_is_asked(call, error, what):
     with failing(store(), "acquire", "renew", "leases"), pytest.raises(error, match=what):
         call()
+
+
+def test_block_entered_again_inside_itself_gives_back_each_of_its_guards():
+    block = locks.lock("x", limit=2)
+    with block as first:
+        with block as second:
+            assert {lease.name for lease in locks.leases()} == {first.name, second.name} == {"x#0", "x#1"}
+        assert (first.released, second.released) == (False, True)
+        first.check()
+    assert first.released
+    assert list(locks.leases()) == []

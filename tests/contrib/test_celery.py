@@ -8,9 +8,11 @@ import pytest
 
 celery = pytest.importorskip("celery", reason="pip install celery")
 
+from celery.exceptions import Ignore  # noqa: E402
 from celery.exceptions import TimeoutError as CeleryTimeout  # noqa: E402
 
 from django_locks import SKIPPED, LockNotAcquired, locks, with_lock  # noqa: E402
+from django_locks.contrib.celery import retry  # noqa: E402
 from tests.contrib import celery_app  # noqa: E402
 from tests.contrib.conftest import eventually  # noqa: E402
 
@@ -113,6 +115,18 @@ def test_direct_call_outside_of_a_worker_raises_the_refusal(busy):
     busy("retried")
     with pytest.raises(LockNotAcquired):
         celery_app.retried()
+
+
+def test_retry_outside_of_any_task_raises_the_refusal(busy):
+    busy("plain")
+    with pytest.raises(LockNotAcquired, match="'plain'"):
+        with_lock("plain", on_busy=retry())(print)()
+
+
+def test_direct_call_of_an_ignored_task_tells_celery_to_ignore_it(busy):
+    busy("ignored")
+    with pytest.raises(Ignore, match="'ignored'"):
+        celery_app.ignored()
 
 
 @pytest.mark.parametrize("task", [celery_app.skipping, celery_app.shared, celery_app.bound])

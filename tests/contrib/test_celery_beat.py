@@ -21,9 +21,10 @@ from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 
 from django_locks import locks
+from django_locks.conf import entries
 from django_locks.contrib.celery import LeaderScheduler
 from tests.contrib.conftest import end, eventually
-from tests.faults import failing
+from tests.faults import failing, patched
 
 TTL = 3
 LEADER = "celery:beat:contrib"
@@ -191,6 +192,14 @@ def hour_of(moment):
 def test_candidate_looks_again_as_soon_as_the_lease_can_end(scheduler):
     guard = locks.acquire("celery:beat:beat", ttl=0.5, renew=False)
     assert scheduler.tick() <= 0.51
+    guard.release()
+
+
+def test_candidate_that_does_not_learn_who_leads_looks_again_after_a_tick(scheduler):
+    guard = locks.acquire("celery:beat:beat", ttl=0.5, renew=False)
+    with patched(entries("default").store, "get", lambda original, name: None):
+        assert scheduler.tick() == pytest.approx(10 / 3)
+    assert scheduler._guard is None
     guard.release()
 
 

@@ -8,9 +8,11 @@ import pytest
 
 pytest.importorskip("dramatiq", reason="pip install dramatiq")
 
+from dramatiq.errors import Retry
 from dramatiq.results import ResultFailure
 
-from django_locks import SKIPPED, with_lock
+from django_locks import SKIPPED, LockNotAcquired, with_lock
+from django_locks.contrib.dramatiq import retry
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +53,20 @@ def test_busy_actor_that_is_not_to_be_retried_fails(app, busy):
     busy("dramatiq:thrown")
     with pytest.raises(ResultFailure, match="LockNotAcquired"):
         value_of(app.thrown.send())
+
+
+@pytest.mark.parametrize(("delay", "least", "most"), [(None, 9000, 10_000), (2.5, 2500, 2500), (0, 0, 0)])
+def test_retry_comes_when_the_lease_ends_or_when_it_is_told_to(delay, least, most, busy):
+    busy("dramatiq:direct")  # with a TTL of 10 s
+    with pytest.raises(Retry, match="dramatiq:direct") as told:
+        with_lock("dramatiq:direct", on_busy=retry(delay))(print)()
+    assert least <= told.value.delay <= most
+
+
+def test_retry_where_the_holder_has_just_gone_comes_at_once():
+    with pytest.raises(Retry) as told:
+        retry()(LockNotAcquired("job", alias="default", name="job"))
+    assert told.value.delay == 0
 
 
 def test_lock_on_top_of_an_actor_is_refused_with_the_right_order(app):

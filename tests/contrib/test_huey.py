@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("huey", reason="pip install huey")
 
-from huey.exceptions import TaskException
+from huey.exceptions import CancelExecution, TaskException
 
 from django_locks import SKIPPED, locks, with_lock
 from tests.contrib.conftest import eventually
@@ -80,6 +80,13 @@ def test_direct_call_of_a_retry_raises_for_huey(app, busy):
     busy("huey:retried")
     with pytest.raises(Exception, match="huey:retried"):
         app.retried.call_local()
+
+
+def test_direct_call_of_a_cancelled_task_raises_for_huey(app, busy):
+    busy("huey:cancelled")
+    with pytest.raises(CancelExecution, match="huey:cancelled") as cancelled:
+        app.cancelled.call_local()
+    assert cancelled.value.retry is False
 
 
 @pytest.mark.parametrize("name", ["skipping", "minutely"])

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("prometheus_client", reason="pip install prometheus-client")
 
-from django.db import connections
+from django.db import OperationalError, connections
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -152,6 +152,18 @@ def test_store_that_is_down_is_told_and_hides_no_other(settings):
         told = scrape()
     assert (told["store_up", "default"], told["store_up", "other"], told["store_up", "wrong"]) == (0, 1, 0)
     assert told["held", "other", ""] == 1
+
+
+def test_history_that_cannot_be_read_hides_neither_the_store_nor_what_is_held(kept, monkeypatch, caplog):
+    def runs(alias):
+        raise OperationalError("no such table: django_locks_run")
+
+    monkeypatch.setattr(history, "runs", runs)
+    with locks.lock(Name("import:a", "import:{tenant}")):
+        told = scrape()
+    assert (told["store_up", "default"], told["held", "default", ""]) == (1, 1)
+    assert not any(key[0] in ("holds", "skips", "lost") for key in told)
+    assert "No metrics of the history of 'default': no such table" in caplog.text
 
 
 def test_without_history_there_is_only_what_is_held(settings):

@@ -84,6 +84,14 @@ def test_other_locks_check_in_nothing(sent):
     assert not sent.check_ins
 
 
+def test_check_in_that_sentry_has_not_taken_is_not_checked_out(sent, monkeypatch):
+    asked = []
+    monkeypatch.setattr(sentry, "capture_checkin", lambda *args, **kwargs: asked.append((args, kwargs)))
+    sentry.monitor("cron:nightly")
+    assert nightly() == "done"
+    assert asked == [(("cron-nightly",), {"status": "in_progress", "monitor_config": None})]
+
+
 def test_monitor_without_letters_needs_a_slug():
     with pytest.raises(ValueError, match="slug="):
         sentry.monitor("{}")
