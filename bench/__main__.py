@@ -21,6 +21,7 @@ CASES = (
     "redis_async",
     "databases",
     "rows",
+    "entries",
     "contention",
     "handoff",
     "renewal",

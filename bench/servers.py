@@ -30,7 +30,10 @@ class World:
     def __init__(self) -> None:
         self.redis_url = ""
         self.databases: dict[str, dict[str, Any]] = {}
-        self.locks: dict[str, dict[str, Any]] = {"default": {"BACKEND": MEMORY}}
+        self.locks: dict[str, dict[str, Any]] = {
+            "default": {"BACKEND": MEMORY},
+            **{f"memory_{size}": {"BACKEND": MEMORY, "LOCATION": size} for size in ("small", "large")},
+        }
         self.notes: list[str] = []
 
     def has(self, *kinds: str) -> bool:
@@ -54,6 +57,8 @@ class World:
             self.redis_url = started
             self.locks["redis"] = {"BACKEND": REDIS, "LOCATION": started}
             self.locks["renewal"] = {"BACKEND": REDIS, "LOCATION": started, "TTL": 3}
+            for number, size in enumerate(("small", "large"), 1):
+                self.locks[f"redis_{size}"] = {"BACKEND": REDIS, "LOCATION": f"{started.rstrip('/')}/{number}"}
             return
         for size in ("", "_small", "_large"):
             self.databases[f"{kind}{size}"] = _database(kind, started, size)

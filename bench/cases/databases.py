@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,7 +13,7 @@ from bench.peers import available
 from bench.results import Result
 from bench.rival_tables import Bare
 from bench.servers import World
-from bench.timing import interleaved, ratio
+from bench.timing import async_interleaved, interleaved, ratio
 
 from .memory import pair
 
@@ -26,6 +28,8 @@ def run(world: World, quick: bool) -> list[Result]:
     for kind in ("postgres", "mariadb", "sqlite"):
         if world.has(kind):
             results += [_pair(kind, quick), _refused(kind, quick)]
+            if not quick:
+                results.append(asyncio.run(_from_asyncio(kind)))
     return results
 
 
@@ -76,6 +80,32 @@ def _refused(kind: str, quick: bool) -> Result:
     result.take(samples)
     if kind == "postgres":
         result.ratios["postgres_refused_vs_granted"] = ratio(samples, "refused", "granted")
+    return result
+
+
+async def _from_asyncio(kind: str) -> Result:
+    """Compare with what somebody would write by hand: the same two statements, handed to a thread."""
+    from asgiref.sync import sync_to_async
+    from django.db import connections
+
+    from django_locks import locks
+
+    ours = locks.using(kind)
+    bare = await sync_to_async(lambda: Bare(connections[kind].vendor, connections[kind].cursor))()
+    take, free = sync_to_async(bare.take), sync_to_async(bare.free)
+
+    async def pair_of_ours() -> None:
+        guard = await ours.atry_acquire("async")
+        await guard.arelease()
+
+    async def by_hand() -> None:
+        owner = secrets.token_hex(16)
+        assert await take(owner)
+        assert await free(owner)
+
+    contestants = {OURS: pair_of_ours, "two bare statements by sync_to_async": by_hand}
+    result = Result(f"{TITLES[kind]} from asyncio: acquire and release")
+    result.take(await async_interleaved(contestants, 5, 10))
     return result
 
 
