@@ -30,7 +30,7 @@ class Fenced(Protocol):
     def fence(self) -> int: ...
     def check(self) -> None: ...
     def claim(self, now: float) -> Claim: ...
-    def stand_still(self) -> AbstractContextManager[Callable[[], None]]: ...
+    def stand_still(self) -> AbstractContextManager[Callable[[float], None]]: ...
     def lose(self, why: str) -> NoReturn: ...
 
 
@@ -92,16 +92,18 @@ def _by_lease_row(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[No
 @contextmanager
 def _by_write_lock(guard: Fenced, connection: BaseDatabaseWrapper) -> Iterator[None]:
     # SQLite has one writer at a time: who renews first in his transaction cannot be overtaken until it ends.
-    with guard.stand_still() as go_on, _transaction(connection.alias, durable=True):
-        _renew_in_transaction(guard, connection.alias)
+    with guard.stand_still() as renewed, _transaction(connection.alias, durable=True):
+        _renew_in_transaction(guard, connection.alias, renewed)
         yield
-        _renew_in_transaction(guard, connection.alias)
-        go_on()
+        _renew_in_transaction(guard, connection.alias, renewed)
 
 
-def _renew_in_transaction(guard: Fenced, alias: str) -> None:
-    if not guard.store.lock_row(alias, guard.claim(clock.now())):
+def _renew_in_transaction(guard: Fenced, alias: str, renewed: Callable[[float], None]) -> None:
+    sent = clock.now()  # not later: it may have to wait, or be stopped before it hears the answer
+    if not guard.store.lock_row(alias, guard.claim(sent)):
         guard.lose(OVERTAKEN)
+    renewed(sent)
+    guard.check()
 
 
 @contextmanager

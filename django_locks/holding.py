@@ -282,16 +282,27 @@ class Holding:
         return ttl if self._last == math.inf else min(ttl, max(self._last - now, 0.001))
 
     @contextmanager
-    def stand_still(self) -> Iterator[Callable[[], None]]:
-        """Neither renew nor lose the lease meanwhile; enters with what to call when the block has renewed it."""
-        before = self._sent, self._expires - self._sent
-        self._confined, renewed_at = True, []
-        self._count(*before)
+    def stand_still(self) -> Iterator[Callable[[float], None]]:
+        """Neither renew nor lose the lease from its first renewal in the block on, until the block has ended.
+
+        Enters with what to call after each renewal, with the moment when it was sent. A block that fails undoes them.
+        """
+        confined, sent = self._confined, None
+
+        def renewed(when: float) -> None:
+            nonlocal sent
+            self._confined, sent = True, when
+            self._count(self._sent, self._expires - self._sent)
+
         try:
-            yield lambda: renewed_at.append(clock.now())
+            yield renewed
+        except BaseException:
+            sent = None
+            raise
         finally:
-            self._confined = False
-            self._count(*((renewed_at[-1], self._capped(self.ttl, renewed_at[-1])) if renewed_at else before))
+            self._confined = confined
+            ended = self._sent, self._expires - self._sent
+            self._count(*(ended if sent is None else (sent, self._capped(self.ttl, sent))))
             keeper.look(min(self.due, self.deadline))
 
     def _has_stood_still(self) -> bool:

@@ -15,6 +15,7 @@ from django.db import DatabaseError, Error, connections, transaction
 
 from django_locks import LeaseLost, LockNotAcquired, StoreUnavailable, fencing, locks
 from tests.crew import Spec, process
+from tests.faults import patched
 from tests.stores.databases import wait_until
 from tests.test_lost_update import LONG
 from tests.test_transactions import notes, use, write
@@ -189,3 +190,54 @@ def test_session_has_its_own_limit_back_afterwards(lost, spec_of, settings):
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT @@SESSION.idle_transaction_timeout")
         assert cursor.fetchone() == (77,)
+
+
+def test_holder_that_waits_for_the_write_lock_of_sqlite_believes_no_longer_than_its_lease(spec_of, settings):
+    alias = use("sqlite", spec_of, settings)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def occupy():
+        with transaction.atomic(using=alias):
+            write(alias, "another")
+            begun.set()
+            goes_on.wait(10)
+        connections.close_all()
+
+    def look():
+        time.sleep(0.6)
+        seen.append(guard.lost)
+        goes_on.set()
+
+    seen: list[bool] = []
+    guard = locks.acquire("x", ttl=0.5, renew=False)
+    threads = [threading.Thread(target=occupy), threading.Thread(target=look)]
+    threads[0].start()
+    assert begun.wait(10)
+    threads[1].start()
+    with pytest.raises(LeaseLost), guard.atomic():
+        write(alias, "late")
+    for thread in threads:
+        thread.join()
+    assert seen == [True]
+    assert notes(alias) == ["another"]
+
+
+def test_holder_stopped_in_its_last_renewal_on_sqlite_counts_from_before_it(spec_of, settings):
+    alias = use("sqlite", spec_of, settings)
+    renewals: list[float] = []
+
+    def stopped_the_second_time(lock_row, *args):
+        answer = lock_row(*args)
+        renewals.append(time.monotonic())
+        if len(renewals) == 2:
+            time.sleep(0.6)
+        return answer
+
+    guard = locks.acquire("x", ttl=0.5, renew=False)
+    with patched(guard.store, "lock_row", stopped_the_second_time), guard.atomic():
+        time.sleep(0.6)
+        assert not guard.lost, "nobody can overtake it"
+        write(alias, "a")
+    assert notes(alias) == ["a"]
+    assert guard.lost
+    assert locks.get("x") is None
