@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import threading
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import redis
@@ -16,7 +17,7 @@ ME = "a" * 32
 
 @pytest.fixture
 def store(redis_url: str) -> Any:
-    store = RedisStore("default", redis_url)
+    store = RedisStore("default", redis_url, uuid4().hex)  # other tests leave leases behind
     yield store
     store.close()
 
