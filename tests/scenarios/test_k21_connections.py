@@ -41,15 +41,19 @@ def test_pgbouncer_in_transaction_mode(bouncer: Any, connect: Any, settings: Any
 
 @pytest.fixture
 def sessions(spec_of: Any, settings: Any, connect: Any, postgresql: Any) -> Callable[[], int]:
-    """Return a function that counts the server's sessions but its own."""
-    use("postgresql", spec_of, settings)
+    """Return a function that counts the sessions that have begun since then, but its own."""
     other = connect("postgresql", "locks_other")
+    with connections[other].cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        (since,) = cursor.fetchone()
+    use("postgresql", spec_of, settings)
 
     def count() -> int:
         with connections[other].cursor() as cursor:
             cursor.execute(
                 "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-                " AND pid <> pg_backend_pid()"
+                " AND pid <> pg_backend_pid() AND backend_start >= %s",
+                [since],  # other tests' sessions may still be on their way out
             )
             return int(cursor.fetchone()[0])
 
