@@ -241,3 +241,13 @@ def test_holder_stopped_in_its_last_renewal_on_sqlite_counts_from_before_it(spec
     assert notes(alias) == ["a"]
     assert guard.lost
     assert locks.get("x") is None
+
+
+def test_holder_overtaken_before_its_write_lock_on_sqlite_is_told_so(spec_of, settings):
+    alias = use("sqlite", spec_of, settings)
+    guard = locks.acquire("x", ttl=0.2, renew=False)
+    guard.deadline = float("inf")  # its clock stands still
+    wait_until(lambda: locks.get("x") is None)
+    with locks.lock("x"), pytest.raises(LeaseLost, match="was overtaken by a newer holder"), guard.atomic():
+        write(alias, "late")
+    assert notes(alias) == []
