@@ -264,3 +264,15 @@ def test_release_that_fails_at_exit_is_told_and_holds_up_no_other(caplog):
     keeper._release_all()
     assert [guard.released for guard in guards] == [True, False, True]
     assert "could not be released at exit: no route to the store" in caplog.text
+
+
+def test_release_that_an_outage_has_delayed_beyond_the_lease_is_false():
+    with failing(store(), "release"), locks.lock("x", ttl=0.2) as guard:
+        pass
+    deadline = time.monotonic() + 5
+    while locks.get("x") is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert guard.release() is False
+    assert guard.release() is False
+    assert not guard.released
