@@ -84,8 +84,10 @@ class DatabaseStore(BaseStore):
     def renew(self, leases: Sequence[Claim]) -> set[str]:
         if len(leases) == 1:
             return self._renew_one(*leases[0])
-        starts = range(0, len(leases), self.batch)
-        return set[str]().union(*(self._renew_many(leases[start : start + self.batch]) for start in starts))
+        self._require_settings()
+        size = min(self.batch, self._sql(connections[self._database]).renewed_at_once)
+        starts = range(0, len(leases), size)
+        return set[str]().union(*(self._renew_many(leases[start : start + size]) for start in starts))
 
     def _renew_one(self, name: str, owner: str, ttl: float) -> set[str]:
         ours = self._run("renew", name, lambda sql, connection: sql.renew_one(connection, name, owner, ttl))

@@ -54,6 +54,8 @@ class Statements:
     lease = "{name}, {owner}, {holder}, {fence}, {acquired_at}, {expires_at}, {now}"
     #: Which of these attributes a statement may name in braces, beside the table and its columns.
     words: tuple[str, ...] = ("live", "free", "lease")
+    #: The most leases that `renew` is given at once.
+    renewed_at_once = 1000
     #: The microseconds between two readings of the clock that differ.
     resolution = 1
 

@@ -36,6 +36,8 @@ class GenericStatements(Statements):
 
     resolution = 1000  # the coarsest clock known, SQLite's
 
+    renewed_at_once = 100  # two statements each, all of them within the time that an answer may take
+
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         pass
 
