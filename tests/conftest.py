@@ -39,6 +39,7 @@ LONGEST = [
     "test_race",
     "test_command_signals",
     "test_async",
+    "test_async_loss",
     "test_command_process",
     "test_contract",
     "test_documentation",

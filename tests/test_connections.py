@@ -14,10 +14,10 @@ from django.db import connections, transaction
 
 from django_locks import StoreUnavailable, locks
 from django_locks.stores import connections as room
+from tests.notes import notes, write
 from tests.servers import databases
 from tests.servers.fixtures_databases import _started
 from tests.servers.pgbouncer import pgbouncer
-from tests.test_transactions import notes, write
 
 THREADS = 20
 DATABASE = "django_locks.stores.database.DatabaseStore"

@@ -15,7 +15,7 @@ from django.db import connections, transaction
 
 from django_locks import LeaseLost, locks
 from django_locks.fencing import Enforcement
-from tests.test_transactions import notes, use, write
+from tests.notes import notes, use, write
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -28,11 +28,11 @@ from django_locks import LeaseLost, LockError, StoreUnavailable, clock, conf, lo
 from tests.conftest import DATABASE, REDIS
 from tests.crew import Spec, process
 from tests.faults import patched
+from tests.renewing import Losses, in_child, renewers, wait_for
 from tests.servers import databases, redis
 from tests.servers.aliases import empty, registered
 from tests.servers.fixtures_redis import started
 from tests.servers.proxy import Proxy, proxy
-from tests.test_renewal import Losses, in_child, renewers, wait_for
 
 LONG = os.environ.get("LONG") == "1"
 

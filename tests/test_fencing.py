@@ -14,7 +14,7 @@ from django_locks import LeaseLost, fencing, locks
 from django_locks.models import Fence
 from django_locks.stores.database import DatabaseStore
 from django_locks.stores.memory import MemoryStore
-from tests.test_transactions import notes, write
+from tests.notes import notes, write
 
 LEVELS = {
     "postgresql": {"read committed": 2, "repeatable read": 3, "serializable": 4},  # psycopg.IsolationLevel

@@ -16,9 +16,9 @@ from django.db import DatabaseError, Error, connections, transaction
 from django_locks import LeaseLost, LockNotAcquired, StoreUnavailable, fencing, locks
 from tests.crew import Spec, process
 from tests.faults import patched
+from tests.notes import notes, use, write
 from tests.stores.databases import wait_until
 from tests.test_lost_update import LONG
-from tests.test_transactions import notes, use, write
 
 TTL = 1.0
 STOPS = 200 if LONG else 2

@@ -11,55 +11,16 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.db import DatabaseError, InterfaceError, connections, transaction
 from django.db.transaction import TransactionManagementError
 
-from django_locks import AlreadyHeld, LeaseLost, StoreUnavailable, conf, locks
+from django_locks import AlreadyHeld, StoreUnavailable, conf, locks
 from django_locks.transactions import after_transactions
-from tests.crew import Spec
+from tests.notes import SERVERS, Undo, in_thread, is_held, notes, use, write
 from tests.stores.databases import conflict, cut, wait_until
-
-SERVERS = ["postgresql", "mariadb"]
 
 
 @pytest.fixture(params=SERVERS)
 def alias(request: pytest.FixtureRequest, spec_of: Any, settings: Any) -> str:
     """Let ``locks`` use the database of that kind, and give it a table of the project's own."""
     return use(request.param, spec_of, settings)
-
-
-def use(kind: str, spec_of: Any, settings: Any) -> str:
-    spec: Spec = spec_of(kind)
-    settings.LOCKS = {"default": spec.locks}
-    alias: str = spec.locks["LOCATION"]
-    with connections[alias].cursor() as cursor:
-        cursor.execute("DROP TABLE IF EXISTS notes")
-        cursor.execute("CREATE TABLE notes (text varchar(50))")
-    return alias
-
-
-def write(alias: str, text: str) -> None:
-    with connections[alias].cursor() as cursor:
-        cursor.execute("INSERT INTO notes VALUES (%s)", [text])
-
-
-def notes(alias: str) -> list[str]:
-    with connections[alias].cursor() as cursor:
-        cursor.execute("SELECT text FROM notes ORDER BY text")
-        return [text for (text,) in cursor.fetchall()]
-
-
-def is_held(name: str) -> bool:
-    """Ask as another process would."""
-    store = conf.build_store("default")
-    from django_locks.stores.base import here
-
-    here.own = "callers"
-    try:
-        return store.get(name) is not None
-    finally:
-        here.own = ""
-
-
-class Undo(Exception):
-    pass
 
 
 def test_lease_taken_inside_a_transaction_is_seen_at_once(alias):
@@ -273,21 +234,6 @@ def take_and_release() -> str:
         return "other"
 
 
-def in_thread(call: Any) -> Any:
-    results: list[Any] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(30)
-    return results[0]
-
-
 def test_several_locks_left_inside_a_transaction_are_released_by_its_end(alias):
     with pytest.raises(Undo), transaction.atomic(using=alias):
         with locks.lock_many(["x", "y"]):
@@ -426,129 +372,6 @@ def test_sqlite_lock_taken_before_and_left_inside_is_released_at_the_end(spec_of
             pass
         assert guard.released
         assert locks.get("x") is None
-
-
-# Fenced transactions
-
-
-@pytest.fixture(params=["same", "redis", "memory"])
-def fenced(request: pytest.FixtureRequest, alias: str, spec_of: Any, settings: Any) -> str:
-    if request.param != "same":
-        settings.LOCKS = {"default": spec_of(request.param).locks}
-    return alias
-
-
-def test_fenced_transaction_of_the_holder_commits(fenced):
-    with locks.lock("x") as guard, guard.atomic(using=fenced):
-        write(fenced, "a")
-    assert notes(fenced) == ["a"]
-
-
-def test_fenced_transaction_nests_in_itself_as_savepoints(fenced):
-    with locks.lock("x") as guard, guard.atomic(using=fenced):
-        with pytest.raises(Undo), guard.atomic(using=fenced):
-            write(fenced, "undone")
-            raise Undo
-        with guard.atomic(using=fenced):
-            write(fenced, "kept")
-    assert notes(fenced) == ["kept"]
-
-
-def test_fenced_transaction_inside_another_is_refused(fenced):
-    with locks.lock("x") as guard, transaction.atomic(using=fenced):
-        with pytest.raises(RuntimeError, match="durable"), guard.atomic(using=fenced):
-            pytest.fail("entered")
-
-
-def test_overtaken_holder_commits_nothing(fenced):
-    with pytest.raises(LeaseLost), locks.lock("x") as guard:
-        with guard.atomic(using=fenced):
-            write(fenced, "late")
-            locks.force_release("x")
-    assert notes(fenced) == []
-    assert guard.lost
-
-
-def test_successor_commits_while_the_holder_is_inside(fenced):
-    late = locks.acquire("x", renew=False)
-    with pytest.raises(LeaseLost), late.atomic(using=fenced):
-        write(fenced, "late")
-        locks.force_release("x")
-        commit_elsewhere(fenced)
-    assert notes(fenced) == ["successor"]
-
-
-def commit_elsewhere(alias: str) -> None:
-    import threading
-
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            with locks.lock("x") as guard, guard.atomic(using=alias):
-                write(alias, "successor")
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            connections.close_all()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join(10)
-    assert errors == []
-
-
-def test_error_of_the_body_rolls_back_and_passes(fenced):
-    with pytest.raises(Undo), locks.lock("x") as guard, guard.atomic(using=fenced):
-        write(fenced, "a")
-        raise Undo
-    assert notes(fenced) == []
-
-
-def test_fenced_transaction_on_sqlite_keeps_its_lease_while_it_lasts(spec_of, settings):
-    alias = use("sqlite", spec_of, settings)
-    import time
-
-    with locks.lock("x", ttl=0.3) as guard:
-        with guard.atomic():
-            write(alias, "a")
-            time.sleep(0.6)
-            guard.check()
-        guard.check()
-        assert guard.remaining > 0
-    assert notes(alias) == ["a"]
-
-
-def test_fenced_transaction_without_autocommit_is_refused(fenced):
-    connections[fenced].set_autocommit(False)
-    try:
-        with locks.lock("x") as guard, pytest.raises(TransactionManagementError), guard.atomic(using=fenced):
-            pytest.fail("entered")
-    finally:
-        connections[fenced].rollback()
-        connections[fenced].set_autocommit(True)
-
-
-# Enforcement
-
-
-def test_enforced_lease_stops_the_body_at_its_next_query(fenced):
-    with pytest.raises(LeaseLost, match="'x'"), locks.lock("x") as guard:
-        guard.enforce(using=fenced)
-        write(fenced, "a")
-        locks.force_release("x")
-        with pytest.raises(LeaseLost):
-            guard.extend()
-        write(fenced, "b")
-    assert notes(fenced) == ["a"]
-
-
-def test_enforcement_ends_with_the_release(fenced):
-    with locks.lock("x") as guard:
-        guard.enforce(using=fenced)
-    write(fenced, "a")
-    assert notes(fenced) == ["a"]
-    assert connections[fenced].execute_wrappers == []
 
 
 def test_process_that_has_no_database_has_no_transaction(monkeypatch):

@@ -12,8 +12,8 @@ from django.test import Client
 from django.urls import path
 
 from django_locks import AlreadyHeld, locks
+from tests.notes import in_thread, notes, use, write
 from tests.test_lost_update import LONG, add_step, last_step, lost_updates, make_steps
-from tests.test_transactions import in_thread, notes, use, write
 
 ROUNDS = 50 if LONG else 15
 

@@ -13,9 +13,9 @@ import pytest
 from django.db import connections, transaction
 
 from django_locks import locks
+from tests.notes import notes, use, write
 from tests.stores.databases import wait_until
 from tests.test_connections import bouncer, in_threads, through  # noqa: F401 - a fixture
-from tests.test_transactions import notes, use, write
 
 THREADS = 20
 
