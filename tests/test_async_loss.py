@@ -8,10 +8,7 @@ import uuid
 
 import pytest
 
-from django_locks import (
-    LeaseLost,
-    locks,
-)
+from django_locks import LeaseLost, locks, signals, with_lock
 from tests.asyncs import assert_not_cancelled, cancelled, slow
 from tests.conftest import STORES
 from tests.loops import Holder, eventually, in_loop
