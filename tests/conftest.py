@@ -15,7 +15,12 @@ use_ram()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a script, and inherited by processes
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.servers.fixtures_databases", "tests.servers.fixtures_redis", "tests.cli_fixtures"]
+pytest_plugins = [
+    "tests.servers.fixtures_databases",
+    "tests.servers.fixtures_redis",
+    "tests.cli_fixtures",
+    "tests.faulty_sites",
+]
 
 MEMORY = "django_locks.stores.memory.MemoryStore"
 REDIS = "django_locks.stores.redis.RedisStore"
@@ -33,6 +38,7 @@ STORES = list(BACKENDS)
 # processes are some that mostly sleep.
 LONGEST = [
     "test_faults",
+    "test_endings",
     "test_stopped_holder",
     "test_lost_update",
     "test_demo",

@@ -1,4 +1,4 @@
-"""Leases on real servers that are paused, restarted or cut off, and of processes that are paused, killed or forked.
+"""Leases on real servers that are paused, restarted or cut off, and of processes that are paused.
 
 LONG=1 lets the long ones take as long as they should.
 """
@@ -6,111 +6,24 @@ LONG=1 lets the long ones take as long as they should.
 from __future__ import annotations
 
 import itertools
-import json
-import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import redis as driver
 
 from django_locks import LeaseLost, LockError, StoreUnavailable, clock, conf, locks
-from tests.conftest import DATABASE, REDIS
-from tests.crew import Spec, process
+from tests.crew import process
 from tests.faults import patched
-from tests.renewing import Losses, in_child, renewers, wait_for
-from tests.servers import databases, redis
-from tests.servers.aliases import empty, registered
-from tests.servers.fixtures_redis import started
+from tests.faulty_sites import ALL, BOTH, LONG, SOME, through
+from tests.renewing import Losses, renewers, wait_for
 from tests.servers.proxy import Proxy, proxy
-
-LONG = os.environ.get("LONG") == "1"
-
-
-# Servers of this file's own, since they are paused and restarted
-
-
-class Site:
-    """A server, the settings that lead to it, and what only the server knows."""
-
-    def __init__(self, kind: str, server: Any) -> None:
-        self.kind, self.server = kind, server
-        self.alias = f"faults_{kind}"
-
-    @property
-    def port(self) -> int:
-        return int(self.server.port if self.kind == "redis" else self.server.settings["PORT"])
-
-    def spec(self, port: int | None = None) -> Spec:
-        port = port or self.port
-        if self.kind == "redis":
-            return Spec({"BACKEND": REDIS, "LOCATION": f"redis://127.0.0.1:{port}/0"})
-        settings = {**self.server.settings, "PORT": str(port)}
-        return Spec({"BACKEND": DATABASE, "LOCATION": self.alias}, {self.alias: settings})
-
-    def sessions(self) -> int:
-        import psycopg
-
-        with psycopg.connect(host="127.0.0.1", port=self.port, user="postgres", dbname="postgres") as connection:
-            query = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-            [count] = connection.execute(query).fetchone() or [0]
-        return int(count)
-
-
-@pytest.fixture(scope="module")
-def redis_server() -> Iterator[redis.Server]:
-    lasting = ("--appendonly", "yes", "--appendfsync", "always")  # else a restart forgets all leases
-    yield from started(contextmanager(lambda: _redis(*lasting))())
-
-
-def _redis(*arguments: str) -> Iterator[redis.Server]:
-    with redis.running(redis.redis_binary(), *arguments) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def postgresql_server() -> Iterator[databases.Server]:
-    yield from started(databases.postgres())
-
-
-@pytest.fixture(scope="module")
-def mariadb_server() -> Iterator[databases.Server]:
-    yield from started(databases.mariadb())
-
-
-@pytest.fixture
-def site_of(request: pytest.FixtureRequest, settings: Any, django_db_blocker: Any) -> Iterator[Callable[..., Site]]:
-    """Let ``locks`` of this process use the server of that kind."""
-    with ExitStack() as stack:
-
-        def site(kind: str) -> Site:
-            site = Site(kind, request.getfixturevalue(f"{kind}_server"))
-            if kind == "redis":
-                driver.Redis(port=site.port).flushall()
-            else:
-                stack.enter_context(django_db_blocker.unblock())
-                stack.enter_context(registered(site.alias, site.server.settings))
-                empty(site.alias)
-            settings.LOCKS = {"default": site.spec().locks}
-            return site
-
-        yield site
-
-
-BOTH = pytest.mark.parametrize("kind", ["redis", "postgresql"])
-SOME = BOTH if LONG else pytest.mark.parametrize("kind", ["redis"])
-ALL = pytest.mark.parametrize("kind", ["redis", "postgresql", "mariadb"])
-
 
 # A holder that is paused
 
@@ -356,220 +269,9 @@ def test_dead_connection_of_the_renewer_costs_no_lease(kind, site_of, settings):
 
 
 dead = Proxy(9)
+
+
 dead.requests = "drop"
-
-
-@contextmanager
-def through(site: Site, network: Proxy, settings: Any) -> Iterator[None]:
-    """Let ``locks`` of this process reach the server by the proxy."""
-    spec = site.spec(network.port)
-    with ExitStack() as stack:
-        if site.kind != "redis":
-            stack.enter_context(registered(f"{site.alias}_proxied", spec.databases[site.alias], migrate=False))
-            spec.locks["LOCATION"] = f"{site.alias}_proxied"
-        settings.LOCKS = {"default": spec.locks}
-        yield
-
-
-# How a process ends
-
-PRELUDE = """
-import atexit, json, os, signal, sys, threading, time
-from tests.crew import Spec
-Spec(*json.loads(os.environ["SPEC"])).apply()
-from django_locks import locks, with_lock
-def done():
-    print("done", time.monotonic(), flush=True)
-"""
-
-
-class Script:
-    """A Python process of its own, which has the settings."""
-
-    def __init__(self, spec: Spec, source: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PRELUDE + source],
-            env={**os.environ, "SPEC": json.dumps(spec), "PYTHONWARNINGS": "default"},
-            cwd=Path(__file__).parent.parent,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def read(self) -> str:
-        """Return the next line."""
-        return self.process.stdout.readline().strip()
-
-    def end(self) -> tuple[int, str, str, float]:
-        """Return the exit status, what was printed, and the moment of the end."""
-        out, err = self.process.communicate(timeout=20)
-        return self.process.returncode, out, err, time.monotonic()
-
-
-ENDINGS = {
-    "falls off its end": ("done()", 0, ""),
-    "unhandled exception": ("done(); raise ValueError('the work failed')", 1, "ValueError: the work failed"),
-    "sys.exit": ("done(); sys.exit(7)", 7, ""),
-    "daemon thread that works on": (
-        "threading.Thread(target=lambda: [time.sleep(0.001) for _ in iter(int, 1)], daemon=True).start(); done()",
-        0,
-        "",
-    ),
-    "daemon thread that holds": (
-        """
-held = threading.Event()
-def work():
-    with locks.lock("y", ttl=60):
-        held.set()
-        time.sleep(60)
-threading.Thread(target=work, daemon=True).start()
-held.wait()
-done()""",
-        0,
-        "",
-    ),
-    "in a block": (
-        "\nwith locks.lock('y', ttl=60):\n    done()\n    raise ValueError('the work failed')",
-        1,
-        "ValueError: the work failed",
-    ),
-}
-
-
-@pytest.mark.parametrize("ending", ENDINGS)
-@SOME
-def test_process_that_ends_frees_its_locks_at_once(kind, ending, site_of):
-    site = site_of(kind)
-    source, status, error = ENDINGS[ending]
-    took = []
-    while not took or (min(took) >= 0.5 + 0.2 and len(took) < 3):  # 0.2 s is what an interpreter takes to end
-        script = Script(site.spec(), "guard = locks.acquire('x', ttl=60)\n" + source)
-        code, out, err, end = script.end()
-        assert code == status, err
-        assert err.rstrip().endswith(error), err
-        assert "django_locks" not in err
-        assert list(locks.leases()) == []
-        took.append(end - float(out.split()[-1]))
-    assert min(took) < 0.5 + 0.2, took
-
-
-@pytest.mark.parametrize("ending", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_process_that_is_gone_at_once_frees_its_locks_after_a_ttl(ending, site_of):
-    site = site_of("redis")
-    script = Script(site.spec(), f"guard = locks.acquire('x', ttl=1.2)\ntime.sleep(0.6)\ndone()\n{ending}")
-    script.end()
-    assert locks.get("x") is not None
-    start = time.monotonic()
-    assert wait_for(lambda: locks.get("x") is None) - start < 1.4
-
-
-def test_process_whose_store_hangs_ends_within_seconds(site_of):
-    for kind in ("redis", "postgresql"):
-        site = site_of(kind)
-        script = Script(site.spec(), "guard = locks.acquire('x', ttl=60)\ndone()\nsys.stdin.readline()\ndone()")
-        script.read()
-        site.server.pause()
-        try:
-            script.process.send_signal(signal.SIGINT)
-            start = time.monotonic()
-            _, _, err, end = script.end()
-        finally:
-            site.server.resume()
-        assert "KeyboardInterrupt" in err
-        assert end - start < 2 + 1
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@SOME
-def test_processes_of_multiprocessing_keep_and_free_locks_of_their_own(kind, method, site_of):
-    site = site_of(kind)
-    context = multiprocessing.get_context(method)
-    with locks.lock("parent", ttl=0.9) as guard:
-        children = [context.Process(target=keep_in_child, args=(site.spec(), place, method)) for place in range(2)]
-        for child in children:
-            child.start()
-        for child in children:
-            child.join(30)
-        assert [child.exitcode for child in children] == [0, 0]
-        guard.check()
-
-
-def keep_in_child(spec: Spec, place: int, method: str) -> None:
-    if method == "spawn":
-        spec.apply()
-    assert locks.try_acquire("parent") is None
-    with locks.lock(f"child{place}", ttl=0.6) as guard:
-        time.sleep(1.2)
-        guard.check()
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@SOME
-def test_forked_children_keep_locks_of_their_own(kind, site_of):
-    site_of(kind)
-
-    def child() -> bool:
-        assert locks.try_acquire("parent") is None
-        with locks.lock("child", ttl=0.45) as guard:
-            time.sleep(0.6)
-            guard.check()
-        return True
-
-    with locks.lock("parent", ttl=0.45) as guard:
-        for _ in range(20 if LONG else 4):
-            time.sleep(random.random() * 0.05)
-            assert in_child(child)
-            guard.check()
-
-
-# SIGTERM
-
-COMMAND = """
-from django.core.management.base import BaseCommand
-@with_lock("x", ttl=60)
-class Command(BaseCommand):
-    def handle(self, **options):
-        try:
-            done()
-            time.sleep(60)
-        finally:
-            FINALLY
-Command().run_from_argv(["manage.py", "work"])
-"""
-
-
-@BOTH
-def test_terminated_command_unwinds_while_it_holds_and_frees_its_lock(kind, site_of):
-    site = site_of(kind)
-    check = "time.sleep(0.3); print('held' if locks.get('x') else 'free', flush=True)"
-    script = Script(site.spec(), COMMAND.replace("FINALLY", check))
-    script.read()
-    script.process.terminate()
-    start = time.monotonic()
-    code, out, err, end = script.end()
-    assert (code, out, err) == (143, "held\n", "")
-    assert end - start < 1.3
-    assert locks.get("x") is None
-
-
-@pytest.mark.parametrize("fault", ["stop", "pause"])
-@BOTH
-def test_terminated_command_with_an_unreachable_store_ends_within_seconds(kind, fault, site_of):
-    site = site_of(kind)
-    script = Script(site.spec(), COMMAND.replace("FINALLY", "print('unwound', flush=True)"))
-    script.read()
-    getattr(site.server, fault)()
-    try:
-        script.process.terminate()
-        start = time.monotonic()
-        code, out, err, end = script.end()
-        print(f"ended after {end - start:.1f} s: {err}")
-    finally:
-        script.process.kill()
-        site.server.start() if fault == "stop" else site.server.resume()
-    assert (code, out) == (143, "unwound\n")
-    assert end - start < 8
 
 
 # Load

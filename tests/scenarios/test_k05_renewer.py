@@ -9,8 +9,8 @@ import pytest
 
 from django_locks import locks
 from tests.crew import Spec
+from tests.faulty_sites import Script
 from tests.scenarios.actors import eventually
-from tests.test_faults import Script
 
 
 @pytest.mark.parametrize(("end", "status"), [("", 0), ("raise KeyError('the work failed')", 1)])
