@@ -14,10 +14,10 @@ from django_locks import locks
 from django_locks.admin_actions import ACTIONS, PRUNE
 from django_locks.models import Lease
 from django_locks.places import key_of
+from tests.admin_pages import client_of, list_url
 from tests.conftest import DATABASE
 from tests.fuzz.profile import examples
 from tests.fuzz.strategies import NUMBERS, TEXT
-from tests.test_admin import client_of, list_url
 
 pytestmark = pytest.mark.django_db
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from django_locks import LockError, conf, locks
 from django_locks.models import Lease
 from django_locks.stores.redis_wire import Wire
+from tests.admin_pages import change_url, client_of, list_url
 from tests.cli import end
 from tests.conftest import DATABASE
 from tests.fuzz.profile import examples
 from tests.fuzz.strategies import TEXT
-from tests.test_admin import change_url, client_of, list_url
 
 CODES = {0, 1, 2, 69, 75}
 BIG = st.integers(-(2**63), 2**63 - 1)
